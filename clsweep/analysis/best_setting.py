@@ -243,7 +243,7 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, by_seed: bool) ->
     What it gives to both cancels.
     """
     noises = [noise_of(table, by_seed=by_seed) for table in tables]
-    freedom = float(min(noise.freedom for noise in noises))
+    freedom = min((noise.freedom for noise in noises if noise.freedom), default=0.0)
     if not freedom:
         return Evidence(estimate)
     draws = []

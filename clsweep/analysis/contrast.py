@@ -22,7 +22,8 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
-from clsweep.analysis.noise import noise_of
+from clsweep.analysis.mean_tests import difference_parts
+from clsweep.analysis.noise import Noise, Parts, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import rounding
 from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep
@@ -242,15 +243,13 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
     is_grid = all(part.sweep.is_grid for part in parts)
     total = _of_grid(parts) if is_grid else _of_sample(parts)
     notes = tuple(each.of(p.sweep.objective) for p in parts for each in p.sweep.failures)
-    if total.left_out:
-        notes = (*notes, note(Reason.SEEDS_LEFT_OUT, seeds=total.left_out))
     scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
-    estimate, variance = parts[0].sweep.sign * total.estimate, total.variance
-    if not variance**0.5 > scale or not total.freedom > 0:
+    estimate, variance = parts[0].sweep.sign * total.estimate, sum(v for v, _ in total.parts)
+    if not variance**0.5 > scale:
         why = Reason.ONE_SEED if is_grid and total.num_seeds < 2 else Reason.NO_NOISE
-        why = Reason.NO_DIFFERENCE if total.freedom > 0 and abs(estimate) <= scale else why
+        why = Reason.NO_DIFFERENCE if total.parts and abs(estimate) <= scale else why
         return _Estimate(Evidence(estimate), total.num_seeds, note(why), notes)
-    evidence = Evidence.of_t(estimate, variance**0.5, total.freedom)
+    evidence = Evidence.of_parts(estimate, total.parts)
     if images := stack_effects([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
         evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
@@ -303,69 +302,78 @@ def _equal(column: pd.Series[Any], value: Any) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A contrast as the seeds have it, larger is better, and the seeds that not all have."""
+    """A contrast, larger is better, the parts of its variance, and the seeds that it rests on."""
 
     estimate: float
-    variance: float = np.nan
-    freedom: float = 0.0
+    parts: Parts
     num_seeds: int = 1
-    left_out: tuple[str, ...] = ()
 
 
 def _of_grid(parts: Sequence[_Part]) -> _Sum:
-    """Of a whole space, over the seeds that all of its configurations have: seeds are blocks.
+    """Of a whole space: seeds are blocks.
 
     Within objectives, what a seed does to one of them cancels: the variance is that of the residual
     of the configurations compared (`Noise.of_sum`), with (k - 1) (S - 1) degrees of freedom.
     Between objectives it does not. The contrasts at each seed vary by s^2 then, and their mean by
-    s^2 / S, with S - 1 degrees of freedom. Objectives of other seeds add up.
+    s^2 / S, with S - 1 degrees of freedom. Objectives of other seeds add up. Where scores are
+    missing the means are least-squares means (`seed_effects`).
     """
     by_seeds: dict[tuple[Any, ...], list[_Part]] = {}
     for part in parts:
         by_seeds.setdefault(tuple(part.sweep.seeds.tolist()), []).append(part)
-    estimate, terms, fewest, left_out = 0.0, list[tuple[float, float]](), np.inf, list[str]()
-    for seeds, group in by_seeds.items():
-        whole = np.isfinite(np.concatenate([part.scores for part in group])).all(axis=0)
-        left_out += [str(seed) for seed, has in zip(seeds, whole, strict=True) if not has]
-        tables, num = [part.scores[:, whole] for part in group], int(whole.sum())
-        at = sum(part.weights @ table for part, table in zip(group, tables, strict=True))
-        estimate, fewest = estimate + (float(np.mean(at)) if num else np.nan), min(fewest, num)
-        if num < 2:
-            continue
-        if all(abs(part.weights.sum()) < 1e-9 for part in group):
-            noises = [noise_of(table, by_seed=True) for table in tables]
-            terms += [x.of_sum(part.weights) for x, part in zip(noises, group, strict=True)]
-        else:
-            terms.append((float(np.var(at, ddof=1)) / num, num - 1.0))
-    if fewest < 2:
-        return _Sum(estimate, num_seeds=int(fewest), left_out=tuple(left_out))
-    return _Sum(estimate, *_added(terms), int(fewest), tuple(left_out))
+    estimate, fewest = 0.0, np.inf
+    terms: Parts = []
+    for group in by_seeds.values():
+        weights = [part.weights for part in group]
+        noises = [noise_of(part.scores, by_seed=True) for part in group]
+        estimate += sum(float(w @ x.means) for w, x in zip(weights, noises, strict=True))
+        fewest = min(fewest, *(float(np.median(noise.counts)) for noise in noises))
+        terms += _parts_of(noises, weights)
+    return _Sum(estimate, [each for each in terms if each[1] > 0], int(fewest))
 
 
-def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Variance and degrees of freedom of a sum of independent parts (Satterthwaite)."""
-    variance = sum(each for each, _ in terms)
-    loss = sum(each**2 / freedom for each, freedom in terms if freedom)
-    return variance, variance**2 / loss if loss else 0.0
+def _parts_of(noises: Sequence[Noise], weights: Sequence[Array]) -> Parts:
+    """The parts of the variance of objectives that ran on the same seeds."""
+    rest = [x.of_sum(w) for x, w in zip(noises, weights, strict=True)]
+    if all(abs(w.sum()) < 1e-9 for w in weights):
+        return rest
+    table = np.concatenate([noise.values for noise in noises])
+    if np.isfinite(table).all():
+        at, num = np.concatenate(weights) @ table, table.shape[1]
+        return [(float(at.var(ddof=1)) / num, num - 1.0)] if num > 1 else []
+    if len(noises) == 2:
+        (a, b), (v, w) = noises, weights
+        return difference_parts(a, b, v, -w)
+    return [each for x, w in zip(noises, weights, strict=True) for each in x.parts(w)]
 
 
 def _of_sample(parts: Sequence[_Part]) -> _Sum:
     """Of a sample of the space the configurations are noise too, beside what a seed does to all.
     Objectives that tried the same settings are paired by them.
     """
-    at_seeds = _of_grid(parts)
-    estimate = sum(float(part.weights @ part.sweep.means[part.rows]) for part in parts)
-    terms = [(at_seeds.variance, at_seeds.freedom)] if at_seeds.freedom else []
-    sums = _paired(parts)
-    for part in parts if sums is None else ():
+    whole = _of_grid(parts)
+    of_settings = _settings_parts(parts)
+    by_seeds = sum(variance for variance, _ in whole.parts)
+    noises = (noise_of(part.scores, by_seed=True).of_sum(part.weights) for part in parts)
+    residual = sum(variance for variance, _ in noises)
+    if by_seeds > residual and of_settings:  # their spread holds the residual already
+        freedom = min(freedom for _, freedom in whole.parts)
+        of_settings = [*of_settings, (by_seeds - residual, freedom)]
+    return _Sum(whole.estimate, of_settings, whole.num_seeds)
+
+
+def _settings_parts(parts: Sequence[_Part]) -> Parts:
+    """The parts of a sample's variance that are of its configurations."""
+    if (sums := _paired(parts)) is not None:
+        return [(len(sums) * float(sums.var(ddof=1)), len(sums) - 1.0)]
+    terms: Parts = []
+    for part in parts:
         for weight in np.unique(part.weights):
             means = part.sweep.means[part.rows][part.weights == weight]
             if len(means) > 1:
                 size = weight**2 * len(means) * float(means.var(ddof=1))
                 terms.append((size, len(means) - 1.0))
-    if sums is not None:
-        terms.append((len(sums) * float(sums.var(ddof=1)), len(sums) - 1.0))
-    return _Sum(estimate, *_added(terms), at_seeds.num_seeds, at_seeds.left_out)
+    return terms
 
 
 def _paired(parts: Sequence[_Part]) -> Array | None:

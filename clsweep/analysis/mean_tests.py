@@ -56,17 +56,13 @@ def difference_parts(a: Noise, b: Noise, of_a: Array, of_b: Array) -> Parts:
     weights (n,) that add up to 1 each: of how far a seed's effects on both are apart, so that what
     it gives to both cancels, and of what is left.
     """
-    parts: Parts = []
-    rest = [each for x, w in ((a, of_a), (b, of_b)) for each in x.parts(w)[1:]]
-    if a.blocks and b.blocks:
-        apart = a.blocks.effects - b.blocks.effects
-        seeds = np.isfinite(a.values).any(axis=0) & np.isfinite(b.values).any(axis=0)
-        freedom = float(seeds.sum() - 1)
-        between = float(np.square(apart[seeds] - apart[seeds].mean()).sum()) / freedom
-        parts = [(between / float(seeds.sum()), freedom)]
-    else:
-        rest = [each for x, w in ((a, of_a), (b, of_b)) for each in x.parts(w)]
-    return [*parts, *rest]
+    sides = ((a, of_a), (b, of_b))
+    if not a.blocks or not b.blocks or (a.blocks.has & b.blocks.has).sum() < 2:
+        return [each for noise, weights in sides for each in noise.parts(weights)]
+    shared = a.blocks.has & b.blocks.has
+    apart, num = (a.blocks.effects - b.blocks.effects)[shared], int(shared.sum())
+    rest = [each for noise, weights in sides for each in noise.parts(weights)[1:]]
+    return [(float(apart.var(ddof=1)) / num, num - 1.0), *rest]
 
 
 def _weights(rows: Codes, num: int) -> Array:

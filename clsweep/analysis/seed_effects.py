@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.score_table import drop_nan_columns
@@ -39,6 +40,11 @@ class SeedBlocks:
     rows: float
     num_seeds: int
     inverse: Array
+
+    @property
+    def has(self) -> NDArray[np.bool_]:
+        """(S,) seeds that are blocks."""
+        return np.asarray(np.diag(self.inverse) > 0)
 
     @property
     def of_mean(self) -> float:
