@@ -50,7 +50,7 @@ OUTLIERS, WORST, MOST_WORST = 4.0, 3.0, 10.0
 NEVER = 1e-3  # a chance that moves no interval
 # Each row has noise of its own from so many degrees of freedom on, where the test of even noise
 # gives no more than this.
-OWN_FREEDOM, OWN_LEVEL = 3.0, 1e-4
+OWN_FREEDOM, OWN_LEVEL = 3.0, 1e-3
 Parts = list[tuple[float, float]]  # independent variances, each with its degrees of freedom
 
 
@@ -115,8 +115,8 @@ class Noise:
         rows = (self.squares > 0) & (self.freedoms >= OWN_FREEDOM)
         if rows.sum() < 2 or (self.squares > 0).sum() > rows.sum():
             return False
-        left = self.left[rows]
-        distances = np.abs(left - np.nanmedian(left, axis=1, keepdims=True))
+        values = self.values[rows]
+        distances = np.abs(values - np.nanmedian(values, axis=1, keepdims=True))
         counts, means = self.counts[rows], np.nanmean(distances, axis=1)
         between = float(counts @ np.square(means - np.nanmean(distances)))
         within = float(np.nansum(np.square(distances - means[:, None])))
@@ -186,7 +186,13 @@ class Noise:
         return self._of(*self._parts(squares))
 
     def parts(self, weights: Array) -> Parts:
-        """The terms of the variance of sum_i w_i m_i: by the seeds, and by what is left."""
+        """The terms of the variance of sum_i w_i m_i: by the seeds, and by what is left. Where each
+        row has its own noise: of the sums at each seed.
+        """
+        used = np.flatnonzero(weights)
+        at = weights[used] @ self.values[used]
+        if self.is_uneven and np.isfinite(at).all():
+            return [(float(at.var(ddof=1)) / len(at), len(at) - 1.0)]
         variance, freedom = self.of_sum(weights)
         shared = float(weights[~self.silent].sum())
         if not self.blocks or abs(shared) < 1e-9:
