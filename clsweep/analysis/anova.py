@@ -231,6 +231,7 @@ class CellNoise:
         residual: of one trial elsewhere, without the seeds' effects, on `freedom` degrees.
         per_mean: c.
         shift: mean square of the seeds on `shift_freedom`; 0 where they are no blocks.
+        num_rows: cells that this is of.
         roots: (n, groups) the root of G, a column for each group of copies; None where noise is
             even and no cell a copy or silent.
     """
@@ -242,6 +243,7 @@ class CellNoise:
     num_cells: int
     shift: float = 0.0
     shift_freedom: int = 0
+    num_rows: int = 1
     roots: Array | None = None
     notes: tuple[Note, ...] = ()
 
@@ -273,7 +275,7 @@ class CellNoise:
         of_seeds = self.shift * self.shift_freedom
         of_seeds = of_seeds / special.chdtri(self.shift_freedom, points[:, 3])
         residual = self.residual * scale
-        return scale, residual + np.maximum(of_seeds - residual, 0.0) / self.num_cells
+        return scale, residual + np.maximum(of_seeds - residual, 0.0) / self.num_rows
 
 
 def cell_noise(
@@ -305,6 +307,7 @@ def cell_noise(
         num_cells=num,
         shift=blocks.mean_square if blocks else 0.0,
         shift_freedom=num_seeds - 1 if blocks else 0,
+        num_rows=len(own),
     )
     squares, known = noise_variance(still[:, None, :]), counts > 1
     is_uneven = not is_even(squares[known], counts[known] - 1)

@@ -22,8 +22,8 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
-from clsweep.analysis.mean_tests import difference_parts
-from clsweep.analysis.noise import Noise, Parts, noise_of
+from clsweep.analysis.mean_tests import difference_parts, noises_of_one_run
+from clsweep.analysis.noise import Noise, Parts, noise_of, satterthwaite
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import rounding
 from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep
@@ -322,29 +322,41 @@ def _of_grid(parts: Sequence[_Part]) -> _Sum:
     for part in parts:
         by_seeds.setdefault(tuple(part.sweep.seeds.tolist()), []).append(part)
     estimate, fewest = 0.0, np.inf
-    terms: Parts = []
+    terms: list[Parts] = []
     for group in by_seeds.values():
         weights = [part.weights for part in group]
-        noises = [noise_of(part.scores, by_seed=True) for part in group]
+        tables = _comparable([part.scores for part in group])
+        if len(group) == 2:
+            noises = [*noises_of_one_run(*tables)]
+        else:
+            noises = [noise_of(table, by_seed=True) for table in tables]
         estimate += sum(float(w @ x.means) for w, x in zip(weights, noises, strict=True))
         fewest = min(fewest, *(float(np.median(noise.counts)) for noise in noises))
-        terms += _parts_of(noises, weights)
-    return _Sum(estimate, [each for each in terms if each[1] > 0], int(fewest))
+        terms.append(_parts_of(noises, weights))
+    merged = [satterthwaite(part[at : at + 1][0] for part in terms if part[at:]) for at in (0, 1)]
+    return _Sum(estimate, [each for each in merged if each[1] > 0], int(fewest))
+
+
+def _comparable(tables: Sequence[Array]) -> list[Array]:
+    """The tables without scores at a seed of one configuration alone, which compare with none."""
+    present = [np.isfinite(table) for table in tables]
+    alone = sum(each.sum(axis=0) for each in present) == 1
+    if sum(map(len, tables)) < 2 or any((~each[:, ~alone].any(axis=1)).any() for each in present):
+        return list(tables)
+    return [np.where(alone, np.nan, table) for table in tables]
 
 
 def _parts_of(noises: Sequence[Noise], weights: Sequence[Array]) -> Parts:
-    """The parts of the variance of objectives that ran on the same seeds."""
-    rest = [x.of_sum(w) for x, w in zip(noises, weights, strict=True)]
+    """The parts of the variance of one or two objectives that ran on the same seeds."""
     if all(abs(w.sum()) < 1e-9 for w in weights):
-        return rest
+        return [satterthwaite(x.of_sum(w) for x, w in zip(noises, weights, strict=True))]
     table = np.concatenate([noise.values for noise in noises])
     if np.isfinite(table).all():
         at, num = np.concatenate(weights) @ table, table.shape[1]
         return [(float(at.var(ddof=1)) / num, num - 1.0)] if num > 1 else []
-    if len(noises) == 2:
-        (a, b), (v, w) = noises, weights
-        return difference_parts(a, b, v, -w)
-    return [each for x, w in zip(noises, weights, strict=True) for each in x.parts(w)]
+    if len(noises) == 1:
+        return noises[0].parts(weights[0])
+    return difference_parts(noises[0], noises[1], weights[0], weights[1])
 
 
 def _of_sample(parts: Sequence[_Part]) -> _Sum:
@@ -373,7 +385,7 @@ def _settings_parts(parts: Sequence[_Part]) -> Parts:
             if len(means) > 1:
                 size = weight**2 * len(means) * float(means.var(ddof=1))
                 terms.append((size, len(means) - 1.0))
-    return terms
+    return [satterthwaite(terms)] if terms else []
 
 
 def _paired(parts: Sequence[_Part]) -> Array | None:

@@ -12,9 +12,10 @@ import numpy as np
 from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import variance_of_difference
-from clsweep.analysis.noise import Noise, Parts, copies, noise_of
+from clsweep.analysis.noise import Noise, Parts, copies, noise_of, satterthwaite
 from clsweep.analysis.pairing import Pairing
 from clsweep.analysis.score_table import row_means
+from clsweep.analysis.seed_effects import adjusted_for_seeds
 
 
 def mean_difference(part: Pairing, whole: Pairing) -> tuple[Evidence, float]:
@@ -23,8 +24,8 @@ def mean_difference(part: Pairing, whole: Pairing) -> tuple[Evidence, float]:
 
     On a grid the seeds are blocks (`noise`). Everywhere, the differences at each seed decide, with
     S - 1 degrees of freedom. A region goes by them and by the residual of the whole. Where each
-    side has seeds of its own their variances add up (Welch). Of a sample the settings are the
-    draws, beside what the seeds do to all.
+    side has seeds of its own their variances add up (`satterthwaite`). Of a sample the settings are
+    the draws, beside what the seeds do to all.
     """
     estimate, parts = _of_grid(part, whole) if part.fixed else _of_sample(part, whole)
     effect = Evidence.of_parts(estimate, [each for each in parts if each[1] > 0])
@@ -42,13 +43,29 @@ def _of_grid(part: Pairing, whole: Pairing) -> tuple[float, Parts]:
         noise = noise_of(whole.a.scores - whole.b.scores, by_seed=True)
         weights = _weights(part.rows[0], len(noise.means))
         return float(weights @ noise.means), noise.parts(weights)
-    noises = [noise_of(side.scores, by_seed=whole.same_seeds) for side in (whole.a, whole.b)]
+    noises = _noises(whole)
     weights_of = [_weights(at, len(x.means)) for at, x in zip(part.rows, noises, strict=True)]
-    means = [float(w @ x.means) for w, x in zip(weights_of, noises, strict=True)]
-    estimate = means[0] - means[1]
-    if not whole.same_seeds:
-        return estimate, [x.of_sum(w) for w, x in zip(weights_of, noises, strict=True)]
-    return estimate, difference_parts(noises[0], noises[1], *weights_of)
+    estimate, other = (float(w @ x.means) for w, x in zip(weights_of, noises, strict=True))
+    if whole.same_seeds:
+        return estimate - other, difference_parts(*noises, *weights_of)
+    parts = [x.of_sum(w) for w, x in zip(weights_of, noises, strict=True)]
+    return estimate - other, [satterthwaite(parts)]
+
+
+def _noises(whole: Pairing) -> tuple[Noise, Noise]:
+    """Of both sides of a comparison whose settings are not paired."""
+    sides = whole.a.scores, whole.b.scores
+    if whole.same_seeds:
+        return noises_of_one_run(*sides)
+    return noise_of(sides[0]), noise_of(sides[1])
+
+
+def noises_of_one_run(a: Array, b: Array) -> tuple[Noise, Noise]:
+    """The noise of tables of the same seeds. Where scores are missing, less what a seed gives to
+    both: a side that lacks the best seed is none the worse for it.
+    """
+    even = adjusted_for_seeds(np.concatenate([a, b]))
+    return noise_of(even[: len(a)], by_seed=True), noise_of(even[len(a) :], by_seed=True)
 
 
 def difference_parts(a: Noise, b: Noise, of_a: Array, of_b: Array) -> Parts:
@@ -56,13 +73,13 @@ def difference_parts(a: Noise, b: Noise, of_a: Array, of_b: Array) -> Parts:
     weights (n,) that add up to 1 each: of how far a seed's effects on both are apart, so that what
     it gives to both cancels, and of what is left.
     """
-    sides = ((a, of_a), (b, of_b))
-    if not a.blocks or not b.blocks or (a.blocks.has & b.blocks.has).sum() < 2:
-        return [each for noise, weights in sides for each in noise.parts(weights)]
-    shared = a.blocks.has & b.blocks.has
-    apart, num = (a.blocks.effects - b.blocks.effects)[shared], int(shared.sum())
-    rest = [each for noise, weights in sides for each in noise.parts(weights)[1:]]
-    return [(float(apart.var(ddof=1)) / num, num - 1.0), *rest]
+    each = a.parts(of_a), b.parts(of_b)
+    rest = satterthwaite(part for parts in each for part in parts[1:])
+    shared = a.blocks.has & b.blocks.has if a.blocks and b.blocks else np.zeros(1, dtype=bool)
+    if not a.blocks or not b.blocks or (num := int(shared.sum())) < 2:
+        return [satterthwaite(parts[0] for parts in each), rest]
+    apart = (a.blocks.effects - b.blocks.effects)[shared]
+    return [(float(apart.var(ddof=1)) / num, num - 1.0), *([rest] if rest[0] else [])]
 
 
 def _weights(rows: Codes, num: int) -> Array:
@@ -76,14 +93,27 @@ def _of_sample(part: Pairing, whole: Pairing) -> tuple[float, Parts]:
     sides = part.a.scores, part.b.scores
     if not part.paired:
         means = [row_means(side) for side in sides]
-        parts = [_of_draws(*x) for x in zip(means, sides, strict=True)]
-        return float(means[0].mean() - means[1].mean()), parts
+        parts = [satterthwaite(_of_draws(*x) for x in zip(means, sides, strict=True))]
+        return float(means[0].mean() - means[1].mean()), [*parts, _seed_part(whole)]
     apart = row_means(sides[0]) - row_means(sides[1])
     parts = [_of_draws(apart, np.hstack(sides))]
     if part.crossed and len(whole.a.scores) > 1:
         noise = noise_of(whole.a.scores - whole.b.scores, by_seed=True)
         parts.append(noise.seed_part(np.ones(1)))
     return float(apart.mean()), parts
+
+
+def _seed_part(whole: Pairing) -> tuple[float, float]:
+    """The variance of a difference of unpaired samples that is of the seeds, beside the residual's,
+    which the spread of the settings holds already.
+    """
+    noises = _noises(whole)
+    evenly = [np.full(len(x.means), 1.0 / len(x.means)) for x in noises]
+    if not whole.same_seeds:
+        return satterthwaite(x.seed_part(np.ones(1)) for x in noises)
+    seeds, freedom = difference_parts(*noises, *evenly)[0]
+    residual = sum(x.of_sum(w)[0] for x, w in zip(noises, evenly, strict=True))
+    return max(0.0, seeds - residual), freedom
 
 
 def _of_draws(values: Array, scores: Array) -> tuple[float, float]:

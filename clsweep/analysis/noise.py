@@ -226,7 +226,9 @@ class Noise:
         if self.is_uneven:
             whole = self.values - np.nanmean(self.values, axis=1, keepdims=True)
             own = np.nansum(np.square(whole), axis=1) / np.maximum(self.counts - 1, 1)
-            variance, freedom = own * squares, self.counts - 1.0
+            is_known = own > 0  # nothing is known of the noise of equal scores
+            variance = np.where(is_known, own, self.pooled) * squares
+            freedom = np.where(is_known, self.counts - 1.0, self.freedom)
         else:
             variance, freedom = self.of_each(squares)
             if self.blocks:
@@ -300,6 +302,15 @@ def square_and_add(parts: Iterable[tuple[float, float]]) -> float:
     of their own (Howe 1974; Zou and Donner 2008).
     """
     return float(np.sqrt(sum(half_width(*part) ** 2 for part in parts)))
+
+
+def satterthwaite(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Variance and degrees of freedom of a sum of independent parts of one kind (Welch 1947;
+    Satterthwaite 1946); 0 of none.
+    """
+    known = [(variance, freedom) for variance, freedom in parts if variance > 0 and freedom > 0]
+    variance = sum(each for each, _ in known)
+    return variance, variance**2 / sum(v**2 / df for v, df in known) if known else 0.0
 
 
 def chance_of_own_variance(

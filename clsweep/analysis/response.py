@@ -307,7 +307,7 @@ def marginal_weights(
     sizes = np.bincount(at, minlength=num)
     plain = sparse.csr_array((1.0 / sizes[at], (at, every)), shape=(num, len(at)))
     others = others_of(sweep, param)
-    if sweep.alive.all() or not others:
+    if sweep.alive.all() or not sweep.alive.any() or not others:
         return plain, True, []
     groups = sweep.settings[sweep.alive].groupby(others, dropna=False, sort=False)
     blocks = groups.ngroup().to_numpy()

@@ -65,10 +65,11 @@ def seed_blocks(table: Array) -> SeedBlocks | None:
     """The blocks of a table (n, S) of seeds, NaN = no score; None where no seed can be told from
     the noise.
 
-    Seeds that half of the rows or fewer have are no blocks: what they add to a mean is noise.
+    Seeds that fewer than half of the rows have, or one of several, are no blocks: what they add to
+    a mean is noise.
     """
     known = np.isfinite(table)
-    known &= known.sum(axis=0) > len(table) / 2
+    known &= known.sum(axis=0) >= max(len(table) / 2, min(2, len(table)))
     known &= known.sum(axis=1, keepdims=True) > 1  # others say nothing of b
     is_block, has_two = known.any(axis=0), known.any(axis=1)
     if not 1 < is_block.sum() <= MOST_SEEDS:
@@ -100,8 +101,9 @@ def adjusted_for_seeds(table: Array) -> Array:
     """The table (n, S) of seeds; where it has gaps, less the seeds' effects, so that the mean of a
     row is its least-squares mean: one that lacks the best seed is none the worse for it.
     """
-    blocks = None if np.isfinite(table).all() else seed_blocks(table)
-    return table - blocks.effects if blocks else table
+    if len(table) < 2 or np.isfinite(table).all() or not (blocks := seed_blocks(table)):
+        return table
+    return np.asarray(table - blocks.effects)
 
 
 def without_gaps(table: Array) -> Array:

@@ -7,6 +7,7 @@ from scipy import stats
 from clsweep.analysis.mean_tests import difference_parts
 from clsweep.analysis.noise import noise_of, square_and_add
 from clsweep.analysis.seed_effects import adjusted_for_seeds, seed_blocks, without_seeds
+from tests.analysis.truths import least_squares
 
 
 def table_of(rng, num=6, seeds=4, *, gaps=(), shift=1.0):
@@ -15,24 +16,6 @@ def table_of(rng, num=6, seeds=4, *, gaps=(), shift=1.0):
     for at in gaps:
         scores[at] = np.nan
     return scores
-
-
-def least_squares(table):
-    """m, b (of sum zero), s_e^2, its degrees of freedom, and (X'X)^-1 of m, by dummy variables."""
-    row, seed = np.nonzero(np.isfinite(table))
-    num, seeds = table.shape
-    # the last effect is minus the sum of the others
-    of_seeds = np.vstack([np.eye(seeds)[:, :-1][:-1], -np.ones(seeds - 1)])
-    design = np.hstack([np.eye(num)[row], of_seeds[seed]])
-    fit, squares = np.linalg.lstsq(design, table[row, seed])[:2]
-    freedom = len(row) - num - seeds + 1
-    return (
-        fit[:num],
-        of_seeds @ fit[num:],
-        squares[0] / freedom,
-        freedom,
-        np.linalg.inv(design.T @ design)[:num, :num],
-    )
 
 
 GAPS = [(0, 0), (3, 2), (5, 1)]
