@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from clsweep.analysis.scales import followers, is_numeric_column
 from clsweep.analysis.sweep import Sweep
-from clsweep.catalog import METRICS, PARAM
+from clsweep.catalog import METRIC, METRICS, PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, first_line, nearest
 from clsweep.results.disk import Disk
@@ -23,6 +23,7 @@ from clsweep.results.parquet import decode_table, schema_of
 from clsweep.results.reading import to_frame
 from clsweep.results.schemas import ID_FIELDS, outcome_fields
 from clsweep.sweeps import study_data, tidy
+from clsweep.sweeps.metric_limits import limits_by_name
 from clsweep.sweeps.notes import SCORED_ON_TEST
 from clsweep.sweeps.study_data import StudyData
 
@@ -107,11 +108,15 @@ def of_trials(
         swept = [column for column in swept if column not in gone]
     settled_notes = _settled_notes(settled, sweeps, is_named=params is not None)
     whole, unlike = study_data.percent_of(name, sweeps)
-    limits, chance = (0.0, whole) if whole else None, _chance(trials, name, whole)
+    chance = _chance(trials, name, whole)
+    limits, bounded = (0.0, whole) if whole else None, ""
+    if name not in METRIC:
+        limits, bounded = limits_by_name(name, mode, sweeps)
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
     on_test = "score_on" in trials and bool((trials["score_on"] == "test").all())
     as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
-    notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *settled_notes, as_text]
+    scored = [SCORED_ON_TEST if on_test else "", unlike, bounded]
+    notes = [*scored, others, copied, *settled_notes, as_text]
     unit = "" if unlike else study_data.unit_of(name)
     return StudyData(
         trials=_with_ids(trials),
