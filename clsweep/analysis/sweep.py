@@ -335,5 +335,9 @@ def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
 
 def as_far_as_levels(differences: pd.DataFrame, sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """Intervals `low`, `high` of differences of levels, no further than two levels can differ."""
-    most = max((np.ptp(sweep.limits) for sweep in sweeps), default=np.inf)
+    return no_further(differences, max((np.ptp(x.limits) for x in sweeps), default=np.inf))
+
+
+def no_further(differences: pd.DataFrame, most: float) -> pd.DataFrame:
+    """Intervals `low`, `high` of differences that end at the largest there can be: 1 of shares."""
     return differences.assign(**{n: differences[n].clip(-most, most) for n in ("low", "high")})

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import clsweep
 from clsweep.analysis.compare import compare
 from clsweep.analysis.contrast import Contrast, contrast_table
 from clsweep.analysis.read_sweeps import read_sweeps
@@ -11,6 +12,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.region_winners import region_winners
 from clsweep.analysis.robustness import robustness
 from clsweep.analysis.sweep import counted_alike
+from tests.analysis import truths
 
 
 def trials_of(rows, **columns):
@@ -163,3 +165,26 @@ def test_bounds_are_kept_where_they_enclose_what_was_seen():
     swept = read_columns(of=("tau", *COLUMNS, "fixed"), bounds=given)
     assert swept.bounds == {"width": (64, 512)}
     assert read_columns().bounds == {}
+
+
+def test_a_difference_of_shares_ends_at_one():
+    """All of a's 4,000 settings are near its best. How many of b's are hangs on one noisy best."""
+    rng = np.random.default_rng(7)
+    noise = np.where(np.arange(4000) == 0, 0.4, 0.1)[:, None]
+    level = np.where(np.arange(4000) == 0, 91.2, 90.0)[:, None] - 0.03
+    tables = {"a": 90 + 0.001 * rng.normal(size=(4000, 2))}
+    tables["b"] = level + noise * rng.normal(size=(4000, 2))
+    frames = [
+        truths.trials_of(table, objective=name, tau=np.arange(1, 4001))
+        for name, table in tables.items()
+    ]
+    results = clsweep.analyse(pd.concat(frames), metric="acc", mode="max", params=["tau"])
+    free = compare(results.data.spaces, stat="within")
+    assert free["high"][0] > 1
+    pairs = results.compare(stat="within")
+    assert (pairs["estimate"][0], pairs["low"][0], pairs["high"][0]) == (
+        free["estimate"][0],
+        free["low"][0],
+        1.0,
+    )
+    assert results.compare("b", "a", stat="within")["low"][0] == -1.0
