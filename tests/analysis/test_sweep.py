@@ -181,10 +181,10 @@ def test_a_difference_of_shares_ends_at_one():
     results = clsweep.analyse(pd.concat(frames), metric="acc", mode="max", params=["tau"])
     free = compare(results.data.spaces, stat="within")
     assert free["high"][0] > 1
-    pairs = results.compare(stat="within")
+    pairs = results.compare(stat="within", within=1.0)
     assert (pairs["estimate"][0], pairs["low"][0], pairs["high"][0]) == (
         free["estimate"][0],
         free["low"][0],
         1.0,
     )
-    assert results.compare("b", "a", stat="within")["low"][0] == -1.0
+    assert results.compare("b", "a", stat="within", within=1.0)["low"][0] == -1.0
