@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
+from clsweep.sweeps.column_roles import SETTING_NAMES
 from clsweep.sweeps.exported_rows import rows_of_csv, runs_of_json
 from clsweep.sweeps.foreign_sweep import (
     ENDED,
@@ -69,6 +70,7 @@ def read_wandb(source: Path) -> ForeignSweep:
     trials = _join_rows(rows, is_table=is_table)
     if copies := len(rows) - len(trials):
         notes.append(f"left out: {copies} earlier rows or files of runs that come again")
+    notes += _drop_empty_cells(trials) if mixed else []
     parse_settings(trials, typed=not mixed)
     reported = [trial for trial in trials if trial.length]
     by_step = not all("epoch" in trial.results for trial in reported)
@@ -91,6 +93,19 @@ def _read_export(source: Path, kind: str, notes: list[str]) -> tuple[dict[str, F
     if mixed and len(lengths) == len(trials) > 1 and lengths == sorted({1, *lengths}):
         raise RequestError(f"{source}: expected a row for each run, given each step of one")
     return trials, mixed
+
+
+def _drop_empty_cells(trials: Sequence[ForeignTrial]) -> list[str]:
+    """Leave out the settings whose cell is empty, in place.
+
+    Returns:
+        notes on those whose name the catalog knows and that no trial has.
+    """
+    names = dict.fromkeys(name for trial in trials for name in trial.settings)
+    for trial in trials:
+        trial.settings = {name: text for name, text in trial.settings.items() if text != ""}
+    lost = names.keys() & SETTING_NAMES - {name for trial in trials for name in trial.settings}
+    return [f"{name} is empty in all trials" for name in names if name in lost]
 
 
 def _join_rows(rows: Mapping[str, ForeignTrial], *, is_table: bool) -> list[ForeignTrial]:
