@@ -20,7 +20,8 @@ from clsweep.sweeps.foreign_sweep import (
     ForeignTrial,
     parse_settings,
 )
-from clsweep.sweeps.parsing import flatten, numeric_results
+from clsweep.sweeps.from_ray import BOOKKEEPING
+from clsweep.sweeps.parsing import flatten, numeric_results, parse_text
 from clsweep.sweeps.source_files import refuse_damaged
 from clsweep.sweeps.wandb_records import read_records, values_of_items
 
@@ -39,6 +40,7 @@ _LABELS = (
     "run_id",
 )  # fmt: skip
 _TABLES, _LISTS = ("csv", "tsv"), ("json", "jsonl", "ndjson")
+_RAY_TABLE = {"training_iteration", "time_this_iter_s"}  # of Tune's `get_dataframe`
 # Settings and results of a run, as W&B's interfaces call them otherwise.
 _ALIASES = {
     "json_config": "config", "rawconfig": "config", "summary_metrics": "summary",
@@ -53,7 +55,8 @@ def read_wandb(source: Path) -> ForeignSweep:
     Raises:
         RequestError: neither is there, or it is damaged.
     """
-    kind = source.name.lower().removesuffix(".gz").rpartition(".")[2]
+    name = source.name if source.is_file() else ""  # a folder is often called wandb
+    kind = name.lower().removesuffix(".gz").rpartition(".")[2]
     is_table, mixed = kind in _TABLES + _LISTS, False
     notes: list[str] = []
     with refuse_damaged(source, "runs of W&B", EOFError, zlib.error):
@@ -142,12 +145,15 @@ def _trial(run: Mapping[str, Any], at: str) -> ForeignTrial:
         stated = [
             n for n in _STATE_COLUMNS if n in row and (n in _LABELS or row[n].lower() in _STATES)
         ]
-        values = {n: text for n, text in row.items() if n and n not in (*_LABELS, *stated)}
+        of_ray = BOOKKEEPING | {"logdir"} if {*row} >= _RAY_TABLE else set[str]()
+        others = {"", *_LABELS, *stated, *of_ray}
+        values = {name: text for name, text in row.items() if name not in others}
         results = numeric_results(values)
+        reports = parse_text(row["training_iteration"]) if of_ray else None
         return ForeignTrial(
             group="wandb",
             status=_status(row[stated[0]] if stated else None),
-            length=_length(results),
+            length=reports or _length(results),
             settings={n: text for n, text in values.items() if not n.startswith(_NUMBERING)},
             results=results,
             labels={name: row[name] for name in _LABELS if row.get(name)},
@@ -222,7 +228,7 @@ def _offline(file: Path) -> ForeignTrial:
         elif kind == "config":
             config |= values_of_items(record.config.update)
         elif kind == "summary":
-            last |= values_of_items(record.summary.update)
+            last |= flatten(values_of_items(record.summary.update))  # acc.max beside acc
         elif kind == "history":
             last |= values_of_items(record.history.item)
         elif kind == "exit":
