@@ -155,10 +155,10 @@ def _state(experiment: Path) -> tuple[str, dict[str, str]]:
 def _meets(criterion: Any, last: Mapping[str, Any]) -> bool:
     """True where a result is as large as the criterion to stop asks for one of them."""
     results = numeric_results(last, "/")
-    asked_for = criterion if isinstance(criterion, Mapping) else {}
+    least_of = criterion if isinstance(criterion, Mapping) else {}
     return any(
         isinstance(least, int | float) and results.get(name, -math.inf) >= least
-        for name, least in asked_for.items()
+        for name, least in least_of.items()
     )
 
 
