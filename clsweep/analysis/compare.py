@@ -34,7 +34,7 @@ from clsweep.analysis.score_table import (
 )
 from clsweep.analysis.seed_effects import without_gaps, without_seeds
 from clsweep.analysis.spread_tests import Measures, spread_effect
-from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.sweep import Sweep, check_by, counted_alike
 from clsweep.analysis.threads import in_threads
 from clsweep.display.cells import records_of
 from clsweep.errors import nearest
@@ -193,6 +193,7 @@ def robust_to_failures(
 
 def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
     """The rows of one pair of objectives, without what needs the other rows."""
+    a, b = counted_alike(a, b)
     blank: dict[str, Any] = {
         **dict.fromkeys(COMPARISON_COLUMNS, np.nan),
         **dict.fromkeys(_TEXT, ""),

@@ -26,7 +26,7 @@ from clsweep.analysis.mean_tests import difference_parts, noises_of_one_run
 from clsweep.analysis.noise import Noise, Parts, noise_of, satterthwaite
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import rounding
-from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep
+from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep, counted_alike
 from clsweep.display.numbers import setting_column
 
 CONTRAST_COLUMNS = {
@@ -221,7 +221,8 @@ def _p_published(evidence: Evidence, published: float) -> float:
 
 def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
     """Estimate and standard error of one contrast, or the reason why there are none."""
-    named, weights = {x.objective: x for x in sweeps}, dict[str, Array]()
+    those = counted_alike(*(x for x in sweeps if x.objective in named_contrast.of))
+    named, weights = {x.objective: x for x in those}, dict[str, Array]()
     for sign, name, at in named_contrast.sides:
         sweep = named.get(name)
         if sweep is None:
