@@ -12,7 +12,12 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.bootstrap import CHUNK_SCORES, num_resamples, redrawn_tables
+from clsweep.analysis.bootstrap import (
+    CHUNK_SCORES,
+    FEW_RESAMPLES,
+    num_resamples,
+    redrawn_tables,
+)
 from clsweep.analysis.cross_fit import best_level, cross_fit_folds
 from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
@@ -294,13 +299,16 @@ def noisy_tables(
 
 
 def _half_width(draws: Array) -> Array:
-    """Half the interval from resamples (B, ...): t_{B-1} SD; NaN without any.
+    """Half the interval from resamples (B, ...): the distance from their mean that 95 % of them
+    keep; of few t_{B-1} SD; NaN without any.
 
     About the estimate, not their percentiles: the resamples' own centre carries the noise of the
     observed means, from which a maximum makes a level that is too high.
     """
     if len(draws) < 2:
         return np.full(draws.shape[1:], np.nan)
+    if len(draws) >= FEW_RESAMPLES:
+        return np.asarray(np.quantile(np.abs(draws - draws.mean(axis=0)), CONFIDENCE, axis=0))
     return np.asarray(
         special.stdtrit(len(draws) - 1, (1 + CONFIDENCE) / 2) * draws.std(axis=0, ddof=1)
     )
