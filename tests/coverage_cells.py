@@ -29,7 +29,7 @@ PLANE = unit(
 SURFACES = {
     "peak": lambda u: -8 * (u[:, 0] - 0.6) ** 2 + 1.5 * u[:, 1],
     "additive": lambda u: u.sum(axis=1),
-    "cliff": lambda u: u.sum(axis=1) - 2 * (u[:, 0] < 0.05),
+    "cliff": lambda u: u.sum(axis=1) - 3 * (u[:, 0] < 0.03),
 }
 NOISE = 0.3
 SEEDS = (2, 3, 5, 10)
