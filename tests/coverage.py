@@ -29,7 +29,7 @@ import threadpoolctl
 
 from tests import coverage_cells as planted
 from tests import coverage_measures as measures
-from tests.coverage_texts import COMMON, HEAD, LIMITS, STATISTICS, TRIED
+from tests.coverage_texts import COMMON, HEAD, LIMITS, STATISTICS, THIRD, TRIED
 
 PAGE = Path(__file__).parents[1] / "clsweep/analysis/STATISTICS.md"
 TABLE = PAGE.with_name("coverage.csv")
@@ -46,6 +46,14 @@ PLAIN = {
     "tuning_cost",
     "sensitivity",
 }
+
+WIDTHS = [
+    ("contrast", "one cell, between", "grid of 3 x 2"),
+    ("contrast", "all, between", "grid of 3 x 2"),
+    ("compare", "compare", "grid of 6"),
+    ("levels", "level", "grid of 6"),
+    ("robustness", "mean", "grid of 6"),
+]
 
 
 class Group(NamedTuple):
@@ -173,6 +181,22 @@ def worst_cells(table):
                 yield f"- {title(group, statistic)} {words} {row[column]:.0f}: {place(row)}."
 
 
+def widths(table):
+    """The median width of intervals by the number of seeds, in units of the noise."""
+    lines = ["| | no shift | half of the noise shared by a seed |", "|---|---|---|"]
+    at = table.set_index([*CELL, "statistic"])["width"]
+    for group, statistic, space in WIDTHS:
+        texts = [
+            " ".join(
+                f"{at[group, space, seeds, noise, planted.COMPLETE, statistic]:.1f}"
+                for seeds in planted.SEEDS
+            )
+            for noise in (planted.EVEN, planted.HALF)
+        ]
+        lines.append(f"| {title(group, statistic)}, {space} | {' | '.join(texts)} |")
+    return "\n".join(lines)
+
+
 def page(table):
     """The text of the page, of the table of all cells."""
     repeats = table["repeats"].max()
@@ -181,6 +205,7 @@ def page(table):
     parts = [HEAD.format(**figures)]
     parts.append(f"## Coverage of 95 % intervals\n\n{summary(table, 'covers', 'min')}\n")
     parts.append(f"## False verdicts\n\n{summary(table, 'false', 'max')}\n")
+    parts.append(f"{THIRD}\n{widths(table)}\n")
     parts.append("## Worst cells\n\n" + "\n".join(worst_cells(table)) + "\n")
     parts.append(f"{COMMON}\n## Statistics\n")
     for group, statistics in STATISTICS.items():

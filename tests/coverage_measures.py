@@ -302,7 +302,7 @@ def search(cell, rng, seed):
     with drawing(seed=seed):
         rows = importance.importance([table], within=1.0).set_index("param")
     if rows["importance"].isna().any():
-        return {}
+        return {"importance": Answer()}
     rows, inert = rows.loc[["x0", "x1", "x2"]], total < 1e-9
     verdict = {"false": float(rows["resolved"][inert].any())} if inert.any() else {}
     return {"importance": of_ends(rows["low"], rows["high"], total, **verdict)}

@@ -44,6 +44,11 @@ of 1 and the noise a standard deviation of 0.3.
   brackets are intervals by the seeds alone.
 """
 
+THIRD = """## What a third seed buys
+
+The median width of intervals, in units of the noise, at 2, 3, 5 and 10 seeds:
+"""
+
 COMMON = """## What all have in common
 
 - Seeds are noise. Which seeds a configuration has, and what they are called, does not matter.

@@ -72,7 +72,7 @@ def test_equal_sides_have_no_verdict(group, space, num_seeds, noise):
 
 def test_new_images():
     """With the hits intervals hold for them; those of the seeds alone do not."""
-    cell = ("6 settings", 3, "own to a setting", "300 images")
+    cell = ("6 settings", 5, "own to a setting", "80 images")
     percents = numbers("new images", cell, 30)
     alone = [percents.pop(name) for name in ("level (seeds)", "lead (seeds)")]
     assert len(percents) == 6
