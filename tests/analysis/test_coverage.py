@@ -13,7 +13,7 @@ from tests.coverage_cells import COMPLETE, EVEN, FLAT, GAPS, HALF, RACED, SPACES
 LEAST = 90.0  # of few sweeps
 # In 200 sweeps an interval that covers 90 % shows less in one of twenty cases.
 SEEN = stats.binom.ppf(0.05, 200, LEAST / 100) / 2
-FALSE = stats.binom.ppf(0.95, 200, MOST_FALSE / 100) / 2
+FALSE = stats.binom.ppf(0.99, 200, MOST_FALSE / 100) / 2
 
 
 def numbers(group, cell, repeats, column="covers"):
