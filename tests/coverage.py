@@ -103,7 +103,7 @@ def measured(job):
     rows = []
     for statistic in dict.fromkeys(key for each in draws for key in each):
         answers = np.array([each[statistic] for each in draws if statistic in each], dtype=float)
-        known = [each[np.isfinite(each)] for each in answers.T]
+        known = [each[~np.isnan(each)] for each in answers.T]
         hits, width, false = (each if each.size else np.array([np.nan]) for each in known)
         unit = 1.0 if statistic in PLAIN or name == "new images" else planted.NOISE
         numbers = 100 * hits.mean(), 100 * false.mean(), np.median(width) / unit
