@@ -91,7 +91,7 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
         return ()
     first, second = lead.pair["a"], lead.pair["b"]
     amount, low, high = (lead.pair[key] for key in ("estimate", "low", "high"))
-    how = {TUNED: ", each at its best setting", UNTUNED: " on average over the swept settings"}
+    how = {TUNED: ", each at its best setting", UNTUNED: " on average over the settings tried"}
     is_tuned, is_swept = sense == TUNED, sweeps(board)
     where, sense = how[sense] * is_swept, f" {sense}" * is_swept
     fresh = lead.pair["fresh_seeds"] if is_tuned else 0
