@@ -375,10 +375,10 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         if side and p_holm <= LARGEST_P:
             winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
         row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
-        if side and not winner:
+        if not winner and not row["reason"]:
             tests = int(np.isfinite(adjusted).sum())
-            alone = note(Reason.RESOLVED_ALONE, tests=tests)
-            row["note"] += (alone if row["p"] <= LARGEST_P else note(Reason.RESOLVED_BY_INTERVAL),)
+            why = doubt(row["p"], by_interval=bool(side), tests=tests)
+            row["note"] += (why,) if why else ()
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])
         if not is_open or row["stat"] == "within":
             continue
@@ -394,6 +394,14 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         of = "needs_seeds" if row["fixed"] else "needs_configs"
         row |= dict(zip((of, "needs_low", "needs_high"), needed, strict=True))
     return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+
+
+def doubt(p: float, *, by_interval: bool, tests: int) -> Note | None:
+    """Why a difference that its interval or its own p-value shows is not resolved."""
+    if p <= LARGEST_P:
+        alone = note(Reason.RESOLVED_ALONE, tests=tests)
+        return alone if by_interval else note(Reason.RESOLVED_BY_TEST)
+    return note(Reason.RESOLVED_BY_INTERVAL) if by_interval else None
 
 
 def without_rounding(lead: float, level: float) -> float:

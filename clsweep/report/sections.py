@@ -200,7 +200,7 @@ def _named(cells: Sequence[Statistics]) -> str:
 def _of_cells(
     cells: Sequence[Statistics], reports: Sequence[Report], context: ReportContext
 ) -> Report:
-    """One report of all cells from that of each. Question, board and a paper's tables span cells."""
+    """One report of all cells from that of each: question, board and a paper's tables span them."""
     each = dict(zip(map(cell_name, cells), reports, strict=True))
     levels = {cell_name(cell): cell.levels for cell in cells}
     reproduction = section_of(SECTIONS[0], context)
