@@ -201,7 +201,7 @@ _COLUMNS = (
         "best level",
         level_cell("best_level", itemgetter("sd")),
         "what shares count against: one part of the seeds picks it and another scores it, without "
-        "the luck of the pick. Of a race by the seeds of all, and fresh seeds have no part in it",
+        "the luck of the pick. Fresh seeds have no part in it",
     ),
     Column("at", "best_at"),
     Column(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from clsweep.analysis.recommend import recommend
 from clsweep.analysis.robustness import robustness
 from tests.coverage import LEAST, ROWS, measured
 from tests.coverage_cells import FLAT, GAPS, NOISES, RACED, SPACES, scored, sweep_of
@@ -65,7 +66,7 @@ def test_new_images():
     assert max(percents["level (seeds)"], percents["lead (seeds)"]) < SEEN, percents
 
 
-def test_a_planted_race_drops_who_is_behind_and_its_best_is_that_of_all_seeds():
+def test_a_planted_race_drops_who_is_behind_and_all_its_levels_are_of_the_same_seeds():
     at = np.arange(6.0)
     scores, _ = scored(at, 5, NOISES[0], RACED, np.random.default_rng(1))
     present = np.isfinite(scores)
@@ -78,5 +79,10 @@ def test_a_planted_race_drops_who_is_behind_and_its_best_is_that_of_all_seeds():
     assert sweep.not_measured
     assert not sweep.of_space.not_measured
     row = robustness([sweep]).iloc[0]
-    assert row["best"] == pytest.approx(scores[5].mean())
+    assert row["best_at"] == "x=5"
+    assert row["best"] == pytest.approx(scores[5, :2].mean())
+    assert row["worst"] == pytest.approx(scores[:, :2].mean(axis=1).min())
+    assert row["range"] == pytest.approx(row["best"] - row["worst"])
+    (best, _) = recommend([sweep]).to_dict("records")
+    assert (best["score"], best["num_seeds"]) == (pytest.approx(scores[5].mean()), 5)
     assert row["mean"] == pytest.approx(scores[:, :2].mean())
