@@ -49,7 +49,7 @@ ROBUSTNESS_COLUMNS = {
     "sd_star_high": "",
     "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
     "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
-    "optimistic. Of a race by the seeds that all ran on, as every level here",
+    "optimistic",
     "best_level": "L: level of the best, picked without the seed that scores it "
     "(cross-fitted, cross_fit.best_level). Regret and shares count against it",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
@@ -119,8 +119,8 @@ def robustness(
     whether "max" or "min" is best. With "min", worst_10 is the level of the highest tenth.
 
     Args:
-        sweeps: from `read_sweeps`. Of a race all levels are by the seeds that all configurations
-            ran on (`Sweep.of_space`).
+        sweeps: from `read_sweeps`. Of a race all but the best is by the seeds that all
+            configurations ran on, at the level of all seeds (`Sweep.of_space`).
         by: the marginal effect of one hyperparameter: every statistic is over its values, each the
             average over the other swept ones (`respond`). Without any other it is that of by=None.
         within: how far below the best still counts as good, in units of the metric.
@@ -139,7 +139,7 @@ def robustness(
 
 
 def _row(all_seeds: Sweep, by: str | None, within: float) -> dict[str, Any]:
-    """The row of one objective: the best is picked by all seeds, all levels are of the space."""
+    """The row of one objective: the best by all seeds, the rest by what speaks for the space."""
     sweep = all_seeds.of_space
     row: dict[str, Any] = {**dict.fromkeys(ROBUSTNESS_COLUMNS, np.nan), **dict.fromkeys(_TEXT, "")}
     row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
@@ -350,8 +350,7 @@ def _extremes(
     row: dict[str, Any] = {}
     if table.param or picked:
         top = picked.row if picked else top
-        by_space = sweep.of_space.measured.means  # of a race, by the seeds of all
-        level = by_space[top] if picked else np.nanmean(table.scores[top])
+        level = sweep.measured.means[top] if picked else np.nanmean(table.scores[top])
         row = {"best": sweep.sign * float(level)}
         if picked and picked.row != picked.first:
             notes.append(note(Reason.BY_STUDY_SEEDS, at=sweep.label(picked.first)))
