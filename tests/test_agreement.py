@@ -274,6 +274,7 @@ def facts(results: Results) -> Facts:
          tuned="when_tuned", share="share_within")  # fmt: skip
     costs = results.pareto()
     tell("pareto, by fresh seeds", costs[costs["by_fresh"] == True], at="at", score="score")  # noqa: E712
+    tell("pareto", costs[costs["when_tuned"].notna()], at="at", tuned="when_tuned")
     if not results.folder.confirmation.exists():  # the best by the study's seeds
         tell("top", top[top["rank"] == 1], at="at", score="score", seeds="num_seeds")
         by_score = costs.sort_values("score", na_position="first")
