@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from clsweep.api import Results, open_results
-from clsweep.cli.status import best_when_tuned, status_rows
+from clsweep.cli.status import TUNED, best_when_tuned, status_rows, tuned_rows
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.schedulers.racing import SeedRacing
 from clsweep.report import first_screen
@@ -255,10 +255,12 @@ def facts(results: Results) -> Facts:
     board, recommended = results.leaderboard(), results.recommend()
     board = board[board["kind"] == "objective"]
     best = recommended[recommended["kind"] == "best"]
-    status = pd.DataFrame(status_rows(results.tables))
+    status = pd.DataFrame(tuned_rows(results.tables, status_rows(results.tables)))
     robust, cost, top = results.robustness(), results.tuning_cost(), results.top()
     level = next(name for name in status if name.startswith("best "))
     tell("status", status, at="at", score=level, seeds="seeds", failed="failed")
+    if TUNED in status:
+        tell("status", status, tuned=TUNED)
     tell("robustness", robust, at="best_at", score="best", failed="num_failed", spread="sd_star",
          level="best_level", share="share_within")  # fmt: skip
     tell("tuning_cost", cost, level="best_level")

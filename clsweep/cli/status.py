@@ -119,15 +119,15 @@ def _pick(results: Results, own: Row) -> Row:
 
 def tuned_rows(results: StudyTables, rows: list[Row]) -> list[Row]:
     """The rows with the levels of which `best_when_tuned` tells the lead, where it does."""
-    if not _is_compared(rows):
+    levels = [_pick(_opened(results), row)["when_tuned"] for row in rows if _is_compared(rows)]
+    if not any(map(is_number, levels)):
         return rows
-    out = []
-    for row in rows:
-        columns = list(row.items())
-        place = 1 + next(i for i, (name, _) in enumerate(columns) if name.startswith("best "))
-        columns.insert(place, (TUNED, _pick(_opened(results), row).get("when_tuned")))
-        out.append(dict(columns))
-    return out
+    place = 1 + next(i for i, name in enumerate(rows[0]) if name.startswith("best "))
+    columns = [[*row.items()] for row in rows]
+    return [
+        dict([*each[:place], (TUNED, level), *each[place:]])
+        for each, level in zip(columns, levels, strict=True)
+    ]
 
 
 def _is_compared(rows: Sequence[Row]) -> bool:

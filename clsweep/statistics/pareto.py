@@ -182,6 +182,7 @@ PARETO = Statistic(
             level_cell("when_tuned", half("score", "")),
             "level of the best of its objective without the luck of the pick, of which the lead is "
             "said",
+            drop_order=3,
         ),
         Column("fresh seeds", between("fresh")),
         ONLY_ON,

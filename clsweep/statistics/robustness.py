@@ -202,7 +202,8 @@ _COLUMNS = (
         "best level",
         level_cell("best_level", itemgetter("sd")),
         "what shares count against: one part of the seeds picks it and another scores it, without "
-        "the luck of the pick. Fresh seeds have no part in it",
+        "the luck of the pick. Unlike `when tuned` of `recommend` it knows no fresh seeds, and "
+        "counts settings of which a seed failed or is missing",
         drop_order=8,
     ),
     Column("at", "best_at"),
