@@ -81,7 +81,7 @@ def ratio_forest(pairs: pd.DataFrame, data: StudyData) -> Figure | None:
     """Ratio of the SD* of every pair of objectives, from `compare` of stat "std"."""
     frame = _pairs(pairs, "/")
     drawn = frame[list(_ENDS)].where(frame[list(_ENDS)] > 0)
-    if drawn.isna().all(axis=None):
+    if pairs["estimate"].isna().all() or drawn.isna().all(axis=None):
         return None
     # 0 and infinity have no place: an end there is drawn at the edge of the others, with an arrow
     # that points on, which is the ratio itself where that is one of them.
