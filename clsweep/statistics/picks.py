@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import TAIL, reasons
+from clsweep.analysis import TAIL, reasons, seed_effects
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_effects
@@ -144,7 +144,7 @@ def _best_level(sweep: Sweep, known: NDArray[np.bool_]) -> float:
     rows = np.flatnonzero(sweep.alive)[known]
     if not rows.size:
         return -np.inf
-    values = drop_nan_columns(impute_seed_effect(sweep.scores[rows]))
+    values = seed_effects.without_gaps(sweep.scores[rows])
     return float(best_level(values, image_parts(sweep.images, rows)))
 
 
