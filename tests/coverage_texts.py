@@ -47,8 +47,8 @@ What every statistic has in common:
 - A random or qmc design is a sample of the space. Its configurations are resampled as well.
 - tpe, gp and asha samples favour good settings, so levels of the space are withheld.
 - One seed of a grid shows no noise, so there is no interval, and the note says so.
-- Failed trials count as the worst score of the table. Intervals of `robustness` reach to those
-  without them.
+- Failed trials count as the worst score of their objective, in a comparison as the worst of those
+  compared. Intervals of `robustness` reach to those without them.
 - Few scores cannot show that the worst setting is noisier. A fifth of all tables hides so many
   times the noise there: {blind}. A note gives this factor where it is {said:g} or
   more.

@@ -5,8 +5,8 @@ better, NaN = no score, and every configuration has at least one score. Everythi
 of the scores (percent points).
 
 The model is x_is = theta_i + e_is, e_is independent. Its variance is one for all configurations,
-or one for each where that is seen (`noise_of`). A shift that one seed gives to all configurations
-is to be taken out before (`seed_shift`).
+or one for each where that is seen (`noise_of`). What a seed gives to all configurations is to be
+taken out before (`seed_effects.without_seeds`).
 """
 
 from __future__ import annotations

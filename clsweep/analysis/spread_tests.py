@@ -14,8 +14,10 @@ from clsweep.analysis import TAIL, bootstrap
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import redrawn_tables, tail_p
 from clsweep.analysis.evidence import Evidence
-from clsweep.analysis.mean_tests import _DRAWN_SCORES, CHUNK
 
+# scores drawn for one comparison; it sets the number of resamples, fewer for a large table
+_DRAWN_SCORES = 1_000_000
+CHUNK = 500_000  # of them held at once
 FEWEST_RESAMPLES = 30
 # Resamples that are too few for percentiles: their spread and a t quantile instead.
 _FEW_RESAMPLES = 400

@@ -18,7 +18,7 @@ from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, row_means
-from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect, seed_shift, without_gaps
+from clsweep.analysis.seed_effects import without_gaps, without_seeds
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
@@ -94,14 +94,17 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
     point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
-    # What a seed gives to all is added below. Rows whose noise is uneven seem to share some, too.
-    draws, num = _draws(sweep, remove_seed_effect(sweep.scores, CLEAR), ks), len(sweep.configs)
+    # What a seed gives to all is added below.
+    draws, num = _draws(sweep, without_seeds(sweep.scores), ks), len(sweep.configs)
     half = _half_width(draws)
     if len(draws) and not sweep.is_grid:  # with the t of so many
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
         half[2 * ks > num] = np.nan  # one configuration decides
-    if shift := seed_shift(sweep.scores):
-        half = np.hypot(half, shift.half_width)
+    if sweep.alive.any():
+        noise = sweep.noise
+        seeds = noise.blocks if sweep.is_grid else None
+        part = (seeds.of_mean, seeds.freedom) if seeds else noise.seed_part(np.ones(1))
+        half = np.hypot(half, half_width(*part))
     half = np.hypot(half, _of_images(sweep, lambda tables: _curves(tables, weights)))
     return point, point - half, point + half
 
@@ -149,7 +152,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
     point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
-    draws = _draws(sweep, remove_seed_effect(sweep.scores), ks)
+    draws = _draws(sweep, without_seeds(sweep.scores), ks)
     parts = image_parts(given.images, given.alive)
     level = float(best_level(without_gaps(given.scores[given.alive]), parts))
     row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
@@ -166,9 +169,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
         drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
-            drawn_gains += map(
-                gains, noisy_tables(drop_nan_columns(remove_seed_effect(sweep.scores)))
-            )
+            drawn_gains += map(gains, noisy_tables(drop_nan_columns(without_seeds(sweep.scores))))
         half = float(_half_width(np.concatenate(drawn_gains)))
         half = 0.0 if half <= float(rounding(sweep.means[sweep.alive])) else half
         half = float(np.hypot(half, _of_images(sweep, gains)))

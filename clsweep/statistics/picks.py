@@ -17,7 +17,7 @@ from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_ef
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import drop_nan_columns, row_means
-from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
+from clsweep.analysis.seed_effects import adjusted_for_seeds, without_seeds
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
@@ -103,7 +103,7 @@ def _rows(
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
     # What a seed gives to all cancels in a loss; columns of other seeds have no such part.
     is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
-    still = remove_seed_effect(of_all) if is_shared else of_all
+    still = without_seeds(of_all) if is_shared else of_all
     seen = ((sweep.images, sweep.alive) for sweep in sweeps)
     images = stack_effects([each and each.rows(alive) for each, alive in seen])
     notes = sweeps[0].missing if len(sweeps) == 1 else ()  # of several, each has its own row
@@ -117,7 +117,7 @@ def _rows(
         if num < 2:
             rows += [row | noted(*notes, why=note(Reason.ONE_SCORED))] if num else []
             continue
-        values = drop_nan_columns(impute_seed_effect(of_all[known]))
+        values = drop_nan_columns(adjusted_for_seeds(of_all[known]))
         means, pick = row_means(values), int(score.argmax())
         place = places[known].iloc[pick]
         own = zip(sweeps, np.split(known, np.cumsum(list(map(len, tables)))[:-1]), strict=True)

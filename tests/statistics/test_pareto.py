@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import clsweep
-from clsweep.analysis import recommend, seed_effects
+from clsweep.analysis import recommend, sweep
 from clsweep.analysis.noise import noise_of
 from clsweep.statistics import pareto as question
 from clsweep.statistics.pareto import on_front
@@ -99,7 +99,12 @@ def test_seeds_that_failed_leave_a_configuration_out():
 def test_the_noise_of_many_configurations_is_estimated_once(monkeypatch):
     """A table of 10,000 took minutes where each configuration asked anew."""
     asked = []
-    monkeypatch.setattr(seed_effects, "noise_of", lambda *a: asked.append(a) or noise_of(*a))
+
+    def count(*args, **options):
+        asked.append(args)
+        return noise_of(*args, **options)
+
+    monkeypatch.setattr(sweep, "noise_of", count)
     found = clsweep.analyse(trials(), params=["width"])
     table = found.pareto()
     assert len(asked) == 2, "of each objective"
