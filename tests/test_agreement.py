@@ -289,6 +289,10 @@ def facts(results: Results) -> Facts:
         if complete(results) and not any(map(len, means["note"])):
             tell("compare", means.rename(columns=own), mean="value")
             tell("robustness", robust, mean="mean")
+        for stat, fact in {"within": "share", "std": "spread"}.items():
+            both = results.compare(stat=stat)
+            if complete(results) and not any(map(len, both["note"])):
+                tell(f"compare --stat {stat}", both.rename(columns=own), **{fact: "value"})
     return found
 
 

@@ -33,6 +33,7 @@ from clsweep.analysis.score_table import (
     row_means,
 )
 from clsweep.analysis.seed_effects import without_gaps, without_seeds
+from clsweep.analysis.spread import spread_statistics
 from clsweep.analysis.spread_tests import Measures, spread_effect
 from clsweep.analysis.sweep import Sweep, check_by, counted_alike
 from clsweep.analysis.threads import in_threads
@@ -300,10 +301,12 @@ def _spread(
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     evidence = _spread_over_images(part, sides, measures, effect)
-    shown = sides
+    values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]
     if stat == "within":  # as `robustness` has it
-        shown = (without_gaps(part.a.scores), without_gaps(part.b.scores))
-    values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
+        tables = [(without_gaps(x.scores), image_parts(x.images)) for x in (part.a, part.b)]
+        values = [
+            float(spread_statistics(x, within=within, parts=parts)["share"]) for x, parts in tables
+        ]
     row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
         estimate = values[0] - values[1]
