@@ -371,3 +371,13 @@ def test_fresh_seeds_count_by_every_metric(tmp_path):
     assert len(table) == len(by_hand)
     np.testing.assert_allclose(table["fresh"], by_hand[table.index])
     assert table["at"].equals(own.side_table("confirmation").set_index(table.index.names)["at"])
+
+
+def test_shares_near_the_best_of_new_images_are_those_of_robustness():
+    """Where the images that picked the best are known, what they owe to the pick is not counted."""
+    results = open_results(Path(__file__).parents[1] / "docs" / "results" / "tau-digits")
+    shares = results.robustness().set_index("objective")["share_within"]
+    pairs = results.compare(stat="within").query("value_a == value_a")
+    assert len(pairs) == 3
+    for side in "ab":
+        assert (pairs[f"value_{side}"].to_numpy() == shares[pairs[side]].to_numpy()).all()
