@@ -178,13 +178,17 @@ def anova(
     num_seeds = float(np.mean(np.isfinite(values).sum(axis=1)))
     level = (1.0 - CONFIDENCE) / max(sum(part.freedom > 0 for part in effects.values()), 1)
     num_cells = sum(means.shape[u[0]] * means.shape[u[1]] for u in effects if len(u) == 2)
-    for (term, part), row, p in zip(effects.items(), rows, holm(p_values), strict=False):
+    alone, tests = [], int(np.isfinite(p_values).sum())
+    ps = zip(p_values, holm(p_values), strict=True)
+    for (term, part), row, (own, p) in zip(effects.items(), rows, ps, strict=False):
         row |= named[term] | {"resolved": bool(p < 1.0 - CONFIDENCE)}
+        if own < 1.0 - CONFIDENCE <= p:
+            alone.append(note(Reason.RESOLVED_ALONE, tests=tests).of(row["term"]))
         if not row["resolved"] and part.freedom:
             row |= _needed(part, noise, num_seeds, level)
         if len(term) == 2:
             row |= _largest(means, term, noise, num_cells)
-    return rows, [*noise.notes]
+    return rows, [*noise.notes, *alone]
 
 
 def _shares(

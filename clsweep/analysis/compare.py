@@ -33,6 +33,7 @@ from clsweep.analysis.score_table import (
     row_means,
 )
 from clsweep.analysis.seed_effects import without_gaps, without_seeds
+from clsweep.analysis.spread import spread_statistics
 from clsweep.analysis.spread_tests import Measures, spread_effect
 from clsweep.analysis.sweep import Sweep, check_by, counted_alike
 from clsweep.analysis.threads import in_threads
@@ -300,10 +301,12 @@ def _spread(
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     evidence = _spread_over_images(part, sides, measures, effect)
-    shown = sides
+    values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]
     if stat == "within":  # as `robustness` has it
-        shown = (without_gaps(part.a.scores), without_gaps(part.b.scores))
-    values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
+        tables = [(without_gaps(x.scores), image_parts(x.images)) for x in (part.a, part.b)]
+        values = [
+            float(spread_statistics(x, within=within, parts=parts)["share"]) for x, parts in tables
+        ]
     row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
         estimate = values[0] - values[1]
@@ -365,10 +368,10 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         if side and p_holm <= LARGEST_P:
             winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
         row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
-        if side and not winner:
+        if not winner and not row["reason"]:
             tests = int(np.isfinite(adjusted).sum())
-            alone = note(Reason.RESOLVED_ALONE, tests=tests)
-            row["note"] += (alone if row["p"] <= LARGEST_P else note(Reason.RESOLVED_BY_INTERVAL),)
+            why = doubt(row["p"], by_interval=bool(side), tests=tests)
+            row["note"] += (why,) if why else ()
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])
         if not is_open or row["stat"] == "within":
             continue
@@ -384,6 +387,14 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         of = "needs_seeds" if row["fixed"] else "needs_configs"
         row |= dict(zip((of, "needs_low", "needs_high"), needed, strict=True))
     return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+
+
+def doubt(p: float, *, by_interval: bool, tests: int) -> Note | None:
+    """Why a difference that its interval or its own p-value shows is not resolved."""
+    if p <= LARGEST_P:
+        alone = note(Reason.RESOLVED_ALONE, tests=tests)
+        return alone if by_interval else note(Reason.RESOLVED_BY_TEST)
+    return note(Reason.RESOLVED_BY_INTERVAL) if by_interval else None
 
 
 def without_rounding(lead: float, level: float) -> float:

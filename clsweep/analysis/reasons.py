@@ -55,6 +55,7 @@ TEXTS = {
     "IMAGES_DECIDE": "no number of seeds helps, as the {images} scored images decide",
     "RESOLVED_ALONE": "would be resolved alone, but not as one of {tests} (p by Holm)",
     "RESOLVED_BY_INTERVAL": "the interval shows a difference, but the test does not",
+    "RESOLVED_BY_TEST": "the test shows a difference, but the interval does not",
     "FAILURES_DECIDE": "counted or left out, the failed trials give different winners",
     "SAME_SCORES": "both score the same at every seed",
     "NO_NOISE": "no interval: the seeds show no noise, or one side has no repeat",
@@ -85,7 +86,7 @@ TEXTS = {
     "FAILING_VALUES": "most trials at {values} failed: in no band",
     "NO_WHOLE_CONFIG": "no configuration has finished on all {seeds} seeds",
     "RACED_SEEDS": "racing skipped trials of bad configurations: the space is judged by the "
-    "{seeds} seeds that all of the study ran on",
+    "{seeds} seeds that all of the study ran on, moved to the level of all seeds",
     "RACED": "racing: the means of configurations rest on {fewest} to {most} seeds",
     "FEWER_SEEDS": "rests on {seeds} of {most} seeds",
     "FRESH_OF_OTHERS": "the fresh seeds are of other settings, so they do not count",

@@ -12,7 +12,7 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.compare import LARGEST_P, robust_to_failures, without_rounding
+from clsweep.analysis.compare import LARGEST_P, doubt, robust_to_failures, without_rounding
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.mean_tests import mean_difference
@@ -135,8 +135,14 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         row["excludes"] = all(test.low > 0 for test in tests)
         return row | noted(*reasons_of_row)
 
-    table = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
-    table["p_holm"] = holm(table["p_holm"].to_numpy())
-    table["resolved"] = table["excludes"] & (table["p_holm"] <= LARGEST_P)
-    table["winner"] = table["objective"].where(table["resolved"], "")
-    return table.reindex(columns=list(WINNER_COLUMNS))
+    rows = [row for row in in_threads(contest, range(len(regions))) if row]
+    adjusted = holm(np.array([row["p_holm"] for row in rows], dtype=float))
+    tests = int(np.isfinite(adjusted).sum())
+    for row, p_holm in zip(rows, adjusted, strict=True):
+        alone, excludes = row["p_holm"], row["excludes"]
+        row["resolved"] = bool(excludes and p_holm <= LARGEST_P)
+        row |= {"p_holm": p_holm, "winner": row["objective"] * row["resolved"]}
+        if not row["resolved"] and not row["reason"]:
+            why = doubt(alone, by_interval=excludes, tests=tests)
+            row |= noted(*row["note"], why=why)
+    return pd.DataFrame(rows, columns=list(WINNER_COLUMNS))

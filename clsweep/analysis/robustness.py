@@ -120,7 +120,7 @@ def robustness(
 
     Args:
         sweeps: from `read_sweeps`. Of a race all but the best is by the seeds that all
-            configurations ran on (`Sweep.of_space`).
+            configurations ran on, at the level of all seeds (`Sweep.of_space`).
         by: the marginal effect of one hyperparameter: every statistic is over its values, each the
             average over the other swept ones (`respond`). Without any other it is that of by=None.
         within: how far below the best still counts as good, in units of the metric.

@@ -233,6 +233,30 @@ def test_copies_are_told_from_scores_of_few_digits():
         np.testing.assert_array_equal(copies(apart), np.arange(len(apart)))
 
 
+def test_an_effect_that_would_pass_alone_says_so():
+    """By F of randomised blocks by hand, of tables whose noise looks even."""
+    kinds = set()
+    for seed in range(60):
+        cells = 0.3 * np.arange(4)[:, None, None] + np.random.default_rng(seed).normal(
+            size=(4, 3, 3)
+        )
+        seeds = cells.mean(axis=(0, 1)) - cells.mean()
+        left = cells - cells.mean(axis=2, keepdims=True) - seeds
+        error = np.square(left).sum() / (11 * 2)
+        a, b, ab, _ = loops(cells.mean(axis=2, keepdims=True))
+        tests = zip((a, b, ab), (3, 2, 6), strict=True)
+        p = [stats.f.sf(36 * each / freedom / error, freedom, 22) for each, freedom in tests]
+        rows, notes = anova(cells, "ab")
+        told = {each.about for each in notes if each.reason == Reason.RESOLVED_ALONE}
+        if len(told) < len(notes):
+            continue
+        passes = {row["term"] for row in rows if row["resolved"]}
+        alone = {term for term, own in zip(("a", "b", "a x b"), p, strict=True) if own < 0.05}
+        assert told == alone - passes
+        kinds.add((bool(told), bool(passes)))
+    assert {(True, False), (False, True), (False, False)} <= kinds
+
+
 def test_the_seeds_that_are_asked_for_pass_the_first_step_of_holm():
     """Against a plain search over the noncentral F of a grid with three effects."""
     rng = np.random.default_rng(7)

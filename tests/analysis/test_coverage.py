@@ -106,4 +106,21 @@ def test_a_planted_race_drops_who_is_behind_and_its_best_is_that_of_all_seeds():
     assert not sweep.of_space.not_measured
     row = robustness([sweep]).iloc[0]
     assert row["best"] == pytest.approx(scores[5].mean())
-    assert row["mean"] == pytest.approx(scores[:, :2].mean())
+    gains = [np.nanmean(scores[:, s] - scores[:, :2].mean(axis=1)) for s in (2, 3, 4)]
+    assert row["mean"] == pytest.approx(scores[:, :2].mean() + sum(gains) / 5)
+
+
+def test_levels_of_a_race_are_those_of_all_its_seeds():
+    """Two lucky seeds went to all, two unlucky ones to the best: by two alone its level was 9 above
+    its mean over four. A lead, a spread and a share are of the two that all have.
+    """
+    at, seed = np.array([0.0, 10.0, 12.0]), np.array([5.0, 4.0, -3.0, -6.0])
+    scores = 70 + at[:, None] + seed + 0.01 * np.random.default_rng(0).normal(size=(3, 4))
+    scores[0, 2:] = np.nan
+    sweep = sweep_of("a", scores, {"x": np.arange(3.0)}, "grid", RACED)
+    row = robustness([sweep]).iloc[0]
+    assert row["best"] == pytest.approx(82, abs=0.02)
+    assert row["best_level"] == pytest.approx(row["best"], abs=0.02)
+    assert row["worst"] == pytest.approx(70, abs=0.02)
+    assert row["range"] == pytest.approx(12, abs=0.04)
+    assert row["sd"] == pytest.approx(np.std(scores[:, :2].mean(axis=1), ddof=1))

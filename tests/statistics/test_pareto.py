@@ -111,3 +111,20 @@ def test_the_noise_of_many_configurations_is_estimated_once(monkeypatch):
     row = table[table["objective"] == "a"].set_index("config").loc[2]
     alone = recommend.config_level(found.data.sweeps[0], 2)
     assert (row["score"], row["low"], row["high"]) == (alone["score"], alone["low"], alone["high"])
+
+
+def test_the_best_of_each_has_its_level_when_tuned_and_one_setting_alone_was_not_picked():
+    grid = {"width": [8, 16, 32]}
+    frames = [
+        planted(lambda x: 80.0 - abs(x["width"] - 16) / 8, grid=grid, objective="a", seed=1),
+        planted(lambda _: 70.0, grid={"width": [8]}, objective="one", seed=2),
+    ]
+    found = clsweep.analyse(pd.concat(frames, ignore_index=True).assign(wall_time_s=1.0))
+    table = found.pareto()
+    best = found.recommend().query("kind == 'best'").set_index(["objective", "config"])
+    tuned = table[table["when_tuned"].notna()].set_index(["objective", "config"])["when_tuned"]
+    assert tuned.to_dict() == best["when_tuned"].to_dict()
+    picked = table["note"].str.contains("picked on its own noise")
+    assert picked.groupby(table["objective"]).unique().map(list).to_dict() == {
+        "a": [True], "one": [False]
+    }  # fmt: skip
