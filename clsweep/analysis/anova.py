@@ -183,7 +183,7 @@ def anova(
     for (term, part), row, (own, p) in zip(effects.items(), rows, ps, strict=False):
         row |= named[term] | {"resolved": bool(p < 1.0 - CONFIDENCE)}
         if own < 1.0 - CONFIDENCE <= p:
-            alone.append(note(Reason.RESOLVED_ALONE, tests=tests).of(row["term"]))
+            alone.append(note(Reason.RESOLVED_ALONE, tests=tests).of(str(row["term"])))
         if not row["resolved"] and part.freedom:
             row |= _needed(part, noise, num_seeds, level)
         if len(term) == 2:

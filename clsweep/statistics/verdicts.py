@@ -6,7 +6,6 @@ Every sentence that names one comes from here, so that no two commands name diff
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -123,24 +122,14 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     if second in lead.tied:
         apart = seen * (len(lead.tied) == 2)  # of several, each pair has its own
         return (f"Best{sense} is not resolved: {joined(lead.tied)} score the same{where}{apart}.",)
-    equal = _equal(board, lead) if is_tuned and not fresh else []
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
     one = f"p = {p_value(lead.pair['p_holm'])}"
     several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one
     among = f", {several}" if known(low) and low > 0 else ""
     why = "" if known(low, high) else f" ({cause(lead.pair)})"
     also = f" {first} is better than {joined(lead.beaten)}." if lead.beaten else ""
-    also += f" The best settings of {joined(equal)} have the same mean." if equal else ""
     ahead = f"{first} leads {second} by {words.amount(amount)}{where}{seen}{among}{why}"
     return (f"Best{sense} is not resolved: {ahead}.{also}",)
-
-
-def _equal(board: pd.DataFrame, lead: Lead) -> list[str]:
-    """Those whose best mean on the board is that of the first; none where nobody shares it."""
-    scores = scored_rows(board).set_index("objective")["score"].reindex(list(lead.ranked)).dropna()
-    top = scores.get(lead.ranked[0], math.nan)
-    equal = [str(name) for name, x in scores.items() if math.isclose(x, top, rel_tol=_EQUAL)]
-    return equal if len(equal) > 1 else []
 
 
 def verdict_of(
