@@ -365,14 +365,9 @@ def _of_sample(parts: Sequence[_Part]) -> _Sum:
     Objectives that tried the same settings are paired by them.
     """
     whole = _of_grid(parts)
-    of_settings = _settings_parts(parts)
-    by_seeds = sum(variance for variance, _ in whole.parts)
-    noises = (noise_of(part.scores, by_seed=True).of_sum(part.weights) for part in parts)
-    residual = sum(variance for variance, _ in noises)
-    if by_seeds > residual and of_settings:  # their spread holds the residual already
-        freedom = min(freedom for _, freedom in whole.parts)
-        of_settings = [*of_settings, (by_seeds - residual, freedom)]
-    return _Sum(whole.estimate, of_settings, whole.num_seeds)
+    is_within = all(abs(part.weights.sum()) < 1e-9 for part in parts)
+    by_seeds = [] if is_within else whole.parts[:1]  # the settings' spread holds the residual
+    return _Sum(whole.estimate, [*_settings_parts(parts), *by_seeds], whole.num_seeds)
 
 
 def _settings_parts(parts: Sequence[_Part]) -> Parts:

@@ -99,21 +99,17 @@ def _of_sample(part: Pairing, whole: Pairing) -> tuple[float, Parts]:
     parts = [_of_draws(apart, np.hstack(sides))]
     if part.crossed and len(whole.a.scores) > 1:
         noise = noise_of(whole.a.scores - whole.b.scores, by_seed=True)
-        parts.append(noise.seed_part(np.ones(1)))
+        parts.append(noise.of_seeds)
     return float(apart.mean()), parts
 
 
 def _seed_part(whole: Pairing) -> tuple[float, float]:
-    """The variance of a difference of unpaired samples that is of the seeds, beside the residual's,
-    which the spread of the settings holds already.
-    """
-    noises = _noises(whole)
-    evenly = [np.full(len(x.means), 1.0 / len(x.means)) for x in noises]
+    """The variance of a difference of unpaired samples that is of the seeds."""
+    a, b = _noises(whole)
     if not whole.same_seeds:
-        return satterthwaite(x.seed_part(np.ones(1)) for x in noises)
-    seeds, freedom = difference_parts(*noises, *evenly)[0]
-    residual = sum(x.of_sum(w)[0] for x, w in zip(noises, evenly, strict=True))
-    return max(0.0, seeds - residual), freedom
+        return satterthwaite(x.of_seeds for x in (a, b))
+    evenly = [np.full(len(x.means), 1.0 / len(x.means)) for x in (a, b)]
+    return difference_parts(a, b, *evenly)[0]
 
 
 def _of_draws(values: Array, scores: Array) -> tuple[float, float]:

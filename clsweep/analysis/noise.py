@@ -203,15 +203,12 @@ class Noise:
         by_rest = [(variance * rest, freedom)] if rest > 1e-9 and variance > 0 else []
         return [(by_seeds, self.blocks.freedom), *by_rest]
 
-    def seed_part(self, weights: Array) -> tuple[float, float]:
-        """The variance of sum_i w_i m_i that is the seeds' beside the residual's, at least 0, and
-        its degrees of freedom: of a sample of rows, whose spread holds the residual's already.
+    @property
+    def of_seeds(self) -> tuple[float, float]:
+        """The variance of a level that all rows share alike, by the seeds, and its degrees of
+        freedom.
         """
-        if not self.blocks:
-            return 0.0, 1.0
-        more = 1.0 - (self.pooled / self.blocks.mean_square if self.blocks.mean_square else 1.0)
-        share = max(0.0, more) if np.isfinite(more) else 1.0
-        return float(weights.sum()) ** 2 * self.blocks.of_mean * share, self.blocks.freedom
+        return (self.blocks.of_mean, self.blocks.freedom) if self.blocks else (0.0, 1.0)
 
     @cached_property
     def half_widths(self) -> Array:

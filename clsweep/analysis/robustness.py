@@ -278,15 +278,13 @@ def _levels_by_seeds(bounds: Bounds, table: Response, mean: float, population: b
     """
     noise = table.noise
     assert noise
+    more = float(half_width(*noise.of_seeds))
     if population:
-        more = float(half_width(*noise.seed_part(np.ones(1))))
         return {name: widened(*bounds[name], more) for name in _LEVELS}
     weights = np.full(len(noise.means), 1.0 / len(noise.means))
     if table.weights is not None:
         weights = np.asarray(table.weights[np.flatnonzero(table.alive)].mean(axis=0)).ravel()
-    parts, blocks = noise.parts(weights), noise.blocks
-    half = square_and_add(part for part in parts if part[1] > 0)
-    more = float(half_width(blocks.of_mean, blocks.freedom)) if blocks else 0.0
+    half = square_and_add(part for part in noise.parts(weights) if part[1] > 0)
     widest = {name: widened(*bounds[name], more) for name in _LEVELS}
     return widest | {"mean": (mean - half, mean + half)}
 

@@ -106,10 +106,7 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
         half[2 * ks > num] = np.nan  # one configuration decides
     if sweep.alive.any():
-        noise = sweep.noise
-        seeds = noise.blocks if sweep.is_grid else None
-        part = (seeds.of_mean, seeds.freedom) if seeds else noise.seed_part(np.ones(1))
-        half = np.hypot(half, half_width(*part))
+        half = np.hypot(half, half_width(*sweep.noise.of_seeds))
     half = np.hypot(half, _of_images(sweep, lambda tables: _curves(tables, weights)))
     return point, point - half, point + half
 
