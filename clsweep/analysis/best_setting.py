@@ -242,6 +242,7 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, by_seed: bool) ->
     """Of the study's tables: under new noise, beside how far a seed's effects on both are apart.
     What it gives to both cancels.
     """
+    by_seed &= not any(noise_of(table).is_uneven for table in tables)  # a shift is in their own
     noises = [noise_of(table, by_seed=by_seed) for table in tables]
     freedom = min((noise.freedom for noise in noises if noise.freedom), default=0.0)
     if not freedom:

@@ -64,7 +64,9 @@ COMPARISON_COLUMNS = {
     "high": "",
     "p": "two-sided p-value: of t, or the tail of the bootstrap",
     "p_min": "smallest p-value that this test could give: 0 of t",
-    "p_holm": "p, corrected for all rows of the table (Holm)",
+    "p_holm": "p, corrected for all rows of the table (Holm), and for the three questions that a "
+    "page asks of them: best when tuned, on average, and most robust (Bonferroni). By regions, and "
+    "where nothing is swept, for the rows alone",
     "superiority": "P(A > B): share of pairs in which a scores better, ties half",
     "detectable": "smallest true difference (for std: ratio above 1) found with 80 % power: "
     "(t_.975 + t_.8) SE",
@@ -82,6 +84,7 @@ _TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
 FEWEST_SETTINGS, FEW_RANDOM = 3, 32  # for a spread, and that a sample of fewer is few
 _ROUNDING = 1e-12  # of a level: less of a difference is none
 LARGEST_P = 1.0 - CONFIDENCE + 1e-12
+QUESTIONS = 3  # that a page asks of each pair: who is best when tuned, on average, most robust
 
 
 def compare(
@@ -129,7 +132,9 @@ def compare(
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         pairs = combinations(sweeps, 2)
         rows_of_pairs = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
-        return _table([row for rows in rows_of_pairs for row in rows])
+        rows = [row for rows in rows_of_pairs for row in rows]
+        is_swept = by is None and any(len(sweep.configs) > 1 for sweep in sweeps)
+        return _table(rows, QUESTIONS if is_swept else 1)
 
     out = robust_to_failures(sweeps, table, ("a", "b", "region"))
     return out if a in (None, sweeps[0].objective) else _turned(out)
@@ -359,9 +364,9 @@ def _superiority(part: Pairing) -> float:
     return float((ranks.sum() - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
 
 
-def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _table(rows: list[dict[str, Any]], questions: int) -> pd.DataFrame:
     """Adds what needs all rows: p_holm, the winners, and what unresolved ones need."""
-    adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
+    adjusted = np.minimum(1.0, questions * holm(np.array([row["p"] for row in rows], dtype=float)))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["estimate"] = without_rounding(row["estimate"], abs(row["value_a"]))
         winner, side = "", row.get("side", 0)
@@ -369,7 +374,7 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
             winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
         row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
         if not winner and not row["reason"]:
-            tests = int(np.isfinite(adjusted).sum())
+            tests = questions * int(np.isfinite(adjusted).sum())
             why = doubt(row["p"], by_interval=bool(side), tests=tests)
             row["note"] += (why,) if why else ()
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])

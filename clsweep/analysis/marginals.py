@@ -11,11 +11,11 @@ import pandas as pd
 from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.importance import read_surrogate
+from clsweep.analysis.marginal_weights import MarginalWeights, marginal_weights
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.noise import half_width, square_and_add
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
-from clsweep.analysis.response import marginal_weights
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
@@ -45,7 +45,7 @@ def marginal_levels(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     these `MARGINAL_COLUMNS`.
 
     The mean is over the settings of the other hyperparameters that have a score; of a grid that
-    lost configurations, the least-squares mean (`response.marginal_weights`). One that is
+    lost configurations, the least-squares mean (`marginal_weights`). One that is
     nested in others is looked at where it is swept alone. Of samples that favour good
     configurations (tpe, gp) it is the surrogate's, E[f | x]; one row without a mean where that
     predicts too little.
@@ -67,13 +67,13 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
     weights = None
     if sweep.is_grid:
         # Other averages would differ by what they rest on.
-        weights, _, weight_notes = marginal_weights(sweep, name, groups, num)
-        notes += weight_notes
+        weights = marginal_weights(sweep, name, groups, num)
+        notes += weights.notes
     counts = np.bincount(groups[sweep.alive], minlength=num)
     means = sweep.sign * sweep.means[sweep.alive]
     centres = means_by(groups[sweep.alive], means, num)
     if weights is not None:
-        centres = np.where(counts > 0, weights @ means, np.nan)
+        centres = np.where(counts > 0, weights.table @ means, np.nan)
     half, noise_notes = _half_widths(sweep, groups[sweep.alive], counts, centres, weights)
     if images := sweep.images:
         seen = images.rows(sweep.alive).averaged(groups[sweep.alive], num)
@@ -128,7 +128,7 @@ def _searched(sweep: Sweep, name: str) -> list[dict[str, Any]]:
 
 
 def _half_widths(
-    sweep: Sweep, groups: Codes, counts: Codes, centres: Array, weights: Any
+    sweep: Sweep, groups: Codes, counts: Codes, centres: Array, weights: MarginalWeights | None
 ) -> tuple[Array, list[Note]]:
     """Half width of the interval of each group's mean, NaN where there is none, and notes; groups
     are those of the configurations with a score, weights theirs on a grid.
@@ -145,5 +145,5 @@ def _half_widths(
     if not sweep.has_repeats:
         return half, [note(Reason.ONE_SEED)]
     for k in np.flatnonzero(counts):
-        half[k] = square_and_add(sweep.noise.parts(weights[[k]].toarray()[0]))
+        half[k] = square_and_add(weights.parts(sweep, np.eye(len(counts))[k]))
     return half, []

@@ -19,8 +19,8 @@ from clsweep.analysis import CONFIDENCE
 from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts
-from clsweep.analysis.nested import others_of
-from clsweep.analysis.noise import Noise, half_width
+from clsweep.analysis.marginal_weights import MarginalWeights, marginal_weights
+from clsweep.analysis.noise import Noise, square_and_add
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
 from clsweep.analysis.score_table import (
@@ -57,7 +57,7 @@ class Response:
         images: those that the rows are scored on.
         noise: of the configurations with a score; None where their spread is the noise.
         blocks: the seeds as all configurations show them; None where none can be told.
-        weights: (rows, configurations with a score) that a row is made of; of a grid alone.
+        weights: of the configurations that a row is made of; of a grid alone.
     """
 
     param: str
@@ -76,7 +76,7 @@ class Response:
     images: ImageEffects | None = None
     noise: Noise | None = None
     blocks: SeedBlocks | None = None
-    weights: sparse.csr_array | None = None
+    weights: MarginalWeights | None = None
 
     @classmethod
     def of_configs(cls, sweep: Sweep) -> Response:
@@ -128,19 +128,19 @@ def respond(sweep: Sweep, param: str) -> Response:
     """
     regions = cut(param, [sweep])
     levels = regions.place(sweep.settings[param])
-    num, balanced, blocks, weights = len(regions), True, None, None
+    num, blocks, weights = len(regions), None, None
     notes: list[Note] = []
     if regions.is_binned:
         notes.append(note(Reason.BINNED, param=param, bins=len(regions.starts)))
     if sweep.samplers == ("grid",):
-        weights, balanced, weight_notes = marginal_weights(sweep, param, levels, num)
-        notes += weight_notes
+        weights = marginal_weights(sweep, param, levels, num)
+        notes += weights.notes
         scores = sweep.scores[sweep.alive]
-        table = _average(adjusted_for_seeds(scores), weights)
+        table = _average(adjusted_for_seeds(scores), weights.table)
         # seen best by all configurations, which all values share
         blocks = sweep.noise.blocks if num > 1 else None
         if blocks and not np.isfinite(scores).all():  # a column is no seed
-            still = _average(scores - blocks.effects, weights)
+            still = _average(scores - blocks.effects, weights.table)
             effects = (table - still)[np.isfinite(table).any(axis=1)]
             blocks = replace(blocks, effects=effects)
     else:
@@ -168,7 +168,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         unknown=unknown > 0,
         binned=regions.is_binned,
         of_seeds=of_seeds,
-        balanced=balanced,
+        balanced=weights is None or weights.balanced,
         notes=tuple(notes),
         images=images and images.rows(sweep.alive).averaged(levels[sweep.alive], num),
         noise=None if weights is None else sweep.noise,
@@ -270,63 +270,18 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
         leverage = 1.0 / len(y) + weights * centred
         residuals = y - y.mean() - value * centred
         variance = float(np.square(weights * residuals / np.maximum(1.0 - leverage, 1e-9)).sum())
+        parts = [(variance, freedom)]
     else:
-        variance, freedom = _of_rows(sweep, table, used, weights)
-    if freedom < 1:
+        of_rows = np.zeros(len(used))
+        of_rows[used] = weights
+        of_levels = table.weights
+        parts = of_levels.parts(sweep, of_rows) if of_levels else sweep.noise.parts(of_rows)
+    if not parts or min(freedom for _, freedom in parts) < 1:
         return value, np.nan, np.nan
-    half = float(half_width(1.0, freedom)) * variance**0.5
+    half = square_and_add(parts)
     if images := sweep.images if table.sampled else table.images:
         half = float(np.hypot(half, images.half_width(images.rows(used).variance(weights))))
     return value, value - half, value + half
-
-
-def _of_rows(
-    sweep: Sweep, table: Response, used: NDArray[np.bool_], weights: Array
-) -> tuple[float, float]:
-    """Variance of a weighted sum of the rows used, which adds up to nothing, and its degrees of
-    freedom: what a seed does to all cancels.
-    """
-    if not sweep.noise.freedom:
-        return np.nan, 0.0
-    of_rows = np.zeros(len(used))
-    of_rows[used] = weights
-    return sweep.noise.of_sum(of_rows if table.weights is None else of_rows @ table.weights)
-
-
-def marginal_weights(
-    sweep: Sweep, param: str, levels: Codes, num: int
-) -> tuple[sparse.csr_array, bool, list[Note]]:
-    """(num, configurations with a score) the weights of each in the level of a value of `param`;
-    whether these levels compare, and notes.
-
-    Each value has the mean of its configurations. Where some are missing it has the least-squares
-    mean of  m = a_value + b_settings of the others  (Searle, Speed and Milliken 1980): as if every
-    value had been tried at all of these settings. That compares unless values share none of them.
-    """
-    at, every = levels[sweep.alive], np.arange(int(sweep.alive.sum()))
-    sizes = np.bincount(at, minlength=num)
-    plain = sparse.csr_array((1.0 / sizes[at], (at, every)), shape=(num, len(at)))
-    others = others_of(sweep, param)
-    if sweep.alive.all() or not sweep.alive.any() or not others:
-        return plain, True, []
-    groups = sweep.settings[sweep.alive].groupby(others, dropna=False, sort=False)
-    blocks = groups.ngroup().to_numpy()
-    cells = np.zeros((int(blocks.max()) + 1, num))
-    np.add.at(cells, (blocks, at), 1.0)
-    if (cells[:, sizes > 0] > 0).all():
-        return plain, True, []
-    in_block = cells.sum(axis=1)
-    shares = cells / in_block[:, None]
-    design = np.diag(cells.sum(axis=0)) - cells.T @ shares
-    if np.linalg.matrix_rank(design, hermitian=True) < (sizes > 0).sum() - 1:
-        return plain, False, [note(Reason.UNBALANCED, param=param)]
-    own = np.zeros((num, len(at)))
-    own[at, every] = 1.0
-    effects = np.linalg.pinv(design, hermitian=True) @ (own - shares[blocks].T)
-    level = 1.0 / (len(cells) * in_block[blocks]) - shares.mean(axis=0) @ effects
-    weights = np.where((sizes > 0)[:, None], effects + level, 0.0)
-    lost = note(Reason.LEAST_SQUARES, param=param, lost=int((~sweep.alive).sum()))
-    return sparse.csr_array(weights), True, [lost]
 
 
 def _average(scores: Array, weights: sparse.csr_array) -> Array:

@@ -198,7 +198,7 @@ def _measure(
     still = drop_nan_columns(table.still[table.alive])
     point["sd_star"] = spread_statistics(still, within=within)["sd_star"]
     point["sd_star"] = spread_without(point["sd_star"], spread_of(table.images, table.alive))
-    bounds = statistic_intervals(table, within)
+    bounds = statistic_intervals(sweep, table, within)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
         notes += [note(alone), note(Reason.NOT_CORRECTED)]
@@ -206,7 +206,7 @@ def _measure(
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        without = statistic_intervals(_table(sweep.measured, by), within)
+        without = statistic_intervals(sweep.measured, _table(sweep.measured, by), within)
         for name, (low, high) in without.items():  # they hold whatever failed trials count as
             mine = bounds[name]
             bounds[name] = float(np.minimum(mine[0], low)), float(np.maximum(mine[1], high))
@@ -249,7 +249,7 @@ def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) 
     return row
 
 
-def statistic_intervals(table: Response, within: float) -> Bounds:
+def statistic_intervals(sweep: Sweep, table: Response, within: float) -> Bounds:
     """The intervals of a table's statistics. Seeds are blocks: what one gives to all rows is taken
     out, and widens the intervals of levels by its own (`square_and_add`).
     """
@@ -258,7 +258,9 @@ def statistic_intervals(table: Response, within: float) -> Bounds:
     parts, population = image_parts(images), table.sampled and not table.param
     bounds = spread_intervals(values, population=population, within=within, parts=parts)
     if bounds and table.noise:
-        bounds |= _levels_by_seeds(bounds, table, float(row_means(values).mean()), population)
+        bounds |= _levels_by_seeds(
+            bounds, table, sweep, float(row_means(values).mean()), population
+        )
     if bounds and images:
         low, high = spread_without(bounds["sd_star"], images.spread)
         bounds["sd_star"] = float(low), float(high)
@@ -272,7 +274,9 @@ def statistic_intervals(table: Response, within: float) -> Bounds:
     return bounds
 
 
-def _levels_by_seeds(bounds: Bounds, table: Response, mean: float, population: bool) -> Bounds:
+def _levels_by_seeds(
+    bounds: Bounds, table: Response, sweep: Sweep, mean: float, population: bool
+) -> Bounds:
     """The intervals of levels with what seeds give to all rows. On a grid that of the mean is by
     the seeds alone (`Noise.parts`).
     """
@@ -281,10 +285,11 @@ def _levels_by_seeds(bounds: Bounds, table: Response, mean: float, population: b
     more = float(half_width(*noise.of_seeds))
     if population:
         return {name: widened(*bounds[name], more) for name in _LEVELS}
-    weights = np.full(len(noise.means), 1.0 / len(noise.means))
-    if table.weights is not None:
-        weights = np.asarray(table.weights[np.flatnonzero(table.alive)].mean(axis=0)).ravel()
-    half = square_and_add(part for part in noise.parts(weights) if part[1] > 0)
+    evenly = table.alive / int(table.alive.sum())
+    parts = (
+        table.weights.parts(sweep, evenly) if table.weights else noise.parts(evenly[table.alive])
+    )
+    half = square_and_add(part for part in parts if part[1] > 0)
     widest = {name: widened(*bounds[name], more) for name in _LEVELS}
     return widest | {"mean": (mean - half, mean + half)}
 
