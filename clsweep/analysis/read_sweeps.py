@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.scales import encloses, scale_of
-from clsweep.analysis.score_table import row_means
 from clsweep.analysis.sweep import (
     ADAPTIVE_SAMPLERS,
     ANYWHERE,
@@ -92,29 +91,10 @@ def _raced_alike(sweeps: Sequence[Sweep]) -> list[Sweep]:
     raced = {(study, x) for study, sweep in zip(studies, sweeps, strict=True) for x in sweep.raced}
     if not raced:
         return list(sweeps)
-    alike = [
+    return [
         replace(sweep, raced=tuple(x for x in sweep.seeds.tolist() if (study, x) in raced))
         for study, sweep in zip(studies, sweeps, strict=True)
     ]
-    of_study = {s: [x for n, x in zip(studies, alike, strict=True) if n == s] for s in studies}
-    gains = {study: _raced_gain(own) for study, own in of_study.items()}
-    return [replace(x, raced_gain=gains[study]) for study, x in zip(studies, alike, strict=True)]
-
-
-def _raced_gain(sweeps: Sequence[Sweep]) -> float:
-    """Mean over all seeds of a study, of the effect of each: how much higher than on the even seeds
-    the configurations score that have both, of all objectives together. Even ones have none.
-    """
-    gains: dict[Any, list[Array]] = {}
-    for sweep in sweeps:
-        is_raced = np.isin(sweep.seeds, sweep.raced)
-        with np.errstate(invalid="ignore"):  # of a configuration without any
-            even = row_means(sweep.scores[:, ~is_raced])
-        for seed, scores in zip(sweep.seeds[is_raced], sweep.scores.T[is_raced], strict=True):
-            gains.setdefault(seed, []).append((scores - even)[np.isfinite(scores - even)])
-    effects = [float(each.mean()) for x in gains.values() if (each := np.concatenate(x)).size]
-    num_even = max(int((~np.isin(x.seeds, x.raced)).sum()) for x in sweeps)
-    return sum(effects) / (num_even + len(effects)) if num_even else 0.0
 
 
 def _check_options(mode: str, failed_as: str, chance: float | None) -> None:

@@ -86,7 +86,7 @@ TEXTS = {
     "FAILING_VALUES": "most trials at {values} failed: in no band",
     "NO_WHOLE_CONFIG": "no configuration has finished on all {seeds} seeds",
     "RACED_SEEDS": "racing skipped trials of bad configurations: the space is judged by the "
-    "{seeds} seeds that all of the study ran on, moved to the level of all seeds",
+    "{seeds} seeds that all of the study ran on, its best ones by all seeds",
     "RACED": "racing: the means of configurations rest on {fewest} to {most} seeds",
     "FEWER_SEEDS": "rests on {seeds} of {most} seeds",
     "FRESH_OF_OTHERS": "the fresh seeds are of other settings, so they do not count",

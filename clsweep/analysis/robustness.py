@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, why_no_best
+from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, tuned_level, why_no_best
 from clsweep.analysis.bootstrap import in_resample_order
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import image_parts, spread_of, spread_without, widened
@@ -51,7 +51,8 @@ ROBUSTNESS_COLUMNS = {
     "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
     "optimistic",
     "best_level": "L: level of the best, picked without the seed that scores it "
-    "(cross-fitted, cross_fit.best_level). Regret and shares count against it",
+    "(cross-fitted, cross_fit.best_level). Regret and shares count against it. Of a race by all "
+    "seeds of the best ones, as when tuned; regret and shares by the seeds that all ran on",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
     "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
     "the worst score seen. Intervals are then open (none) at the end that it could move",
@@ -120,7 +121,7 @@ def robustness(
 
     Args:
         sweeps: from `read_sweeps`. Of a race all but the best is by the seeds that all
-            configurations ran on, at the level of all seeds (`Sweep.of_space`).
+            configurations ran on (`Sweep.of_space`).
         by: the marginal effect of one hyperparameter: every statistic is over its values, each the
             average over the other swept ones (`respond`). Without any other it is that of by=None.
         within: how far below the best still counts as good, in units of the metric.
@@ -368,8 +369,8 @@ def _extremes(
     row: dict[str, Any] = {}
     if table.param or picked:
         top = picked.row if picked else top
-        level = sweep.measured.means[top] if picked else np.nanmean(table.scores[top])
-        row = {"best": sweep.sign * float(level)}
+        of_table = float(np.nanmean(table.scores[top]))
+        row = {"best": sweep.sign * float(sweep.measured.means[top] if picked else of_table)}
         if picked and picked.row != picked.first:
             notes.append(note(Reason.BY_STUDY_SEEDS, at=sweep.label(picked.first)))
         if picked:
@@ -380,6 +381,9 @@ def _extremes(
     if with_worst and len(alive) > 1:
         row["worst_at"] = table.label(low)
         if not table.unknown.any():
-            row |= {"worst": sweep.sign * float(means.min())}
-            row["range"] = abs(row.get("best", np.nan) - row["worst"])
+            row["worst"] = sweep.sign * float(means.min())
+            best = sweep.sign * of_table if sweep.raced and row else row.get("best", np.nan)
+            row["range"] = abs(best - row["worst"])
+    if sweep.raced and picked:  # whose further seeds are of the best ones
+        row["best_level"] = sweep.sign * tuned_level(sweep, picked)
     return row

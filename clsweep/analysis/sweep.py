@@ -60,7 +60,6 @@ class Sweep:
             left out.
         raced: the seeds that a race did not give to every configuration; `is_raced`: they have been
             left out.
-        raced_gain: by how much scores over all seeds of a race are higher than over its even ones.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
         constants: the hyperparameters of any objective that take one value here, with it.
@@ -86,7 +85,6 @@ class Sweep:
     num_skipped: int = 0
     raced: tuple[Any, ...] = ()
     is_raced: bool = False
-    raced_gain: float = 0.0
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     possible: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
@@ -114,15 +112,13 @@ class Sweep:
     @cached_property
     def of_space(self) -> Sweep:
         """The same by what speaks for the space: of a race the seeds that it gave to all. Further
-        ones go to those that were lucky: a mean over all keeps the bad luck of the others. So they
-        move the level alone, of all configurations and objectives alike (`raced_gain`).
+        ones go to those that were lucky: a mean over all keeps the bad luck of the others.
         """
         is_even = ~np.isin(self.seeds, self.raced)
         if is_even.all() or not is_even.any():
             return self
         scores, failed = self.scores[:, is_even], self.failed[:, is_even]
         ran, seeds = int((np.isfinite(scores) | failed).sum()), self.seeds[is_even]
-        scores = np.where(failed, scores, scores + self.raced_gain)
         even_seeds = replace(self, scores=scores, failed=failed, seeds=seeds, num_trials=ran)
         return replace(even_seeds, raced=(), is_raced=True)
 

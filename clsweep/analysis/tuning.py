@@ -41,7 +41,7 @@ BEST_OF_K_COLUMNS = {
 COST_COLUMNS = {
     "objective": "name, in order of first appearance",
     "best_level": "level of the best of all n, as in robustness: picked without the seed that "
-    "scores it",
+    "scores it; none of a race, whose best ones have further seeds",
     "k_within": "smallest k with expected >= best_level - within: random tries that tuning costs",
     "k_low": "interval of k_within, percentiles of the bootstrap",
     "k_high": "",
@@ -157,7 +157,9 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     draws = _draws(sweep, without_seeds(sweep.scores), ks)
     parts = image_parts(given.images, given.alive)
     level = float(best_level(without_gaps(given.scores[given.alive]), parts))
-    row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
+    row["k_within"] = _first_k(ks, point, within)
+    if not sweep.is_raced:  # its best ones stand at the level of all seeds
+        row["best_level"] = sweep.sign * level
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
         low, high = np.quantile(drawn, [TAIL, (1 + CONFIDENCE) / 2])

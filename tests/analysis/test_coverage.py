@@ -25,7 +25,7 @@ def check(group, cell, repeats, least=LEAST):
     percents = numbers(group, cell, repeats)
     assert all(percent >= least for percent in percents.values()), percents
     if group == "robustness":
-        assert percents["mean"] <= 99
+        assert percents["mean"] <= 99.5
         if FLAT in cell:
             assert percents["sd_star"] >= LEAST + (95 - LEAST) / 2  # its interval begins at 0
         else:
@@ -106,11 +106,10 @@ def test_a_planted_race_drops_who_is_behind_and_its_best_is_that_of_all_seeds():
     assert not sweep.of_space.not_measured
     row = robustness([sweep]).iloc[0]
     assert row["best"] == pytest.approx(scores[5].mean())
-    gains = [np.nanmean(scores[:, s] - scores[:, :2].mean(axis=1)) for s in (2, 3, 4)]
-    assert row["mean"] == pytest.approx(scores[:, :2].mean() + sum(gains) / 5)
+    assert row["mean"] == pytest.approx(scores[:, :2].mean())
 
 
-def test_levels_of_a_race_are_those_of_all_its_seeds():
+def test_the_best_level_of_a_race_is_of_all_seeds_of_the_best():
     """Two lucky seeds went to all, two unlucky ones to the best: by two alone its level was 9 above
     its mean over four. A lead, a spread and a share are of the two that all have.
     """
@@ -121,6 +120,6 @@ def test_levels_of_a_race_are_those_of_all_its_seeds():
     row = robustness([sweep]).iloc[0]
     assert row["best"] == pytest.approx(82, abs=0.02)
     assert row["best_level"] == pytest.approx(row["best"], abs=0.02)
-    assert row["worst"] == pytest.approx(70, abs=0.02)
+    assert row["worst"] == pytest.approx(70 + 4.5, abs=0.02)
     assert row["range"] == pytest.approx(12, abs=0.04)
     assert row["sd"] == pytest.approx(np.std(scores[:, :2].mean(axis=1), ddof=1))
