@@ -17,7 +17,7 @@ help:
 	@echo "make test-mutations  which tier catches each of some planted faults"
 	@echo "make check      ruff and mypy; make format: ruff format"
 	@echo "make bench      the benchmarks, all of them; fails if one does, as one above its goal"
-	@echo "make coverage   measures the statistics, and writes their page (15 minutes, four cores)"
+	@echo "make coverage   measures the statistics, and writes their page (an hour and a half of one core)"
 	@echo "make gallery    the pages of the measured studies, from their kept tables: docs/gallery"
 	@echo "make docs       the documentation as a site: docs/_build/html/index.html"
 

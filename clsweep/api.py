@@ -39,8 +39,8 @@ def open_results(
         mode: which of its values are best, "max" or "min", where nothing else says so.
         params: of a Parquet file, the columns of the hyperparameters; see `analyse`.
         scales: of a Parquet file, on which axes they stand; see `analyse`.
-        failed: what failed trials count as in every statistic: "worst", the worst score of all
-            objectives; "chance", the score of a guess; or "left out".
+        failed: what failed trials count as in every statistic: "worst", the worst score of
+            the objectives that are compared; "chance", the score of a guess; or "left out".
         images: which ones intervals are for: "new", others like the ones that were scored; or
             "fixed", those. A Parquet file does not say which it has right, so its are for those.
 

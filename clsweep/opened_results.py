@@ -117,7 +117,9 @@ class Results(Statistics):
 
     @property
     def epochs(self) -> pd.DataFrame:
-        """One row per trial and epoch; diagnostics where the encoder was scored."""
+        """One row per trial and epoch; diagnostics where the encoder was scored. Its `lr` is the
+        rate of the epoch's last step; the setting of this name stands in `trials`.
+        """
         return self.tables.epochs
 
     @property

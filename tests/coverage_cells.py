@@ -1,4 +1,6 @@
-"""Planted sweeps with gaps and uneven noise, and which intervals of one hold the truth."""
+"""Planted sweeps with gaps and uneven noise, whose statistics are known, and the cells of the page:
+(space, seeds, noise, trials).
+"""
 
 from __future__ import annotations
 
@@ -6,23 +8,12 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
-import optuna
 import pandas as pd
-from optuna.distributions import FloatDistribution
 from scipy import special
 
-from clsweep.analysis import compare as comparison
-from clsweep.analysis import importance, sensitivity, tuning
-from clsweep.analysis.best_setting import best_setting
-from clsweep.analysis.image_intervals import TrialHits
 from clsweep.analysis.read_sweeps import read_sweeps
-from clsweep.analysis.recommend import config_levels
-from clsweep.analysis.robustness import robustness
-from clsweep.analysis.tuning import expected_best_of_k
 from clsweep.cluster.schedulers.racing import race_statistics
-from clsweep.study.design import build_sampler
 from clsweep.study.schema import FIRST_SEEDS
-from tests.analysis.draws import drawing
 
 
 def unit(theta):
@@ -38,80 +29,151 @@ PLANE = unit(
 SURFACES = {
     "peak": lambda u: -8 * (u[:, 0] - 0.6) ** 2 + 1.5 * u[:, 1],
     "additive": lambda u: u.sum(axis=1),
+    "cliff": lambda u: u.sum(axis=1) - 3 * (u[:, 0] < 0.03),
 }
-SURROGATES = 4  # a surrogate takes its time: one of so many sweeps of a sample has it
 NOISE = 0.3
+SEEDS = (2, 3, 5, 10)
 SPACES = {"grid of 6": 6, "grid of 11 x 5": 55, "random 64": 64}
 # Its worst setting dominates the spread: these levels with a noise of 0.5, in units of 0.6.
 CLIFF, FALL = "grid of 6 with a cliff", 0.6 * np.array([60.0, 72.0, 74.0, 80.0, 76.0, 74.0])
-NOISES = ("even", "x3 at the worst", "x5 at the worst", "t3", "half shared by a seed")
-GAPS = ("complete", "20 % missing", "two best rerun", "own seeds")
+FLAT = "a grid of 6 on which nothing matters"
+SAMPLED_CLIFF = "random 64 with a cliff at an end"
+ONE = "one setting"
+EVEN, HEAVY = "even", "t3"
+WORST3, WORST5, WORST_TWO = "x3 at the worst", "x5 at the worst", "x5 at the two worst"
+# A part of the variance is a shift that a seed gives to all settings: each objective has its own,
+# or all have one in common.
+OWN = [f"{share} shared" for share in (0.25, 0.5, 0.75, 0.9)]
+COMMON = [f"{each}, common" for each in OWN]
+HALF = OWN[1]
+NOISES = (EVEN, WORST3, WORST5, HEAVY, *OWN)
+COMPLETE = "complete"
+GAPS = (MISSING, RERUN, APART, CUT) = (
+    *("20 % missing", "two best rerun", "own seeds", "last seed at a third"),
+)
+RERUNS = 7
 RACED, KEPT_AT = "raced", 0.95  # a race of all seeds, at the confidence that a study has by itself
-# Every noise in complete tables, every gap with even noise, and gaps with the two worst noises.
-# Trials with seeds of their own share no shift.
-BOTH = (NOISES[1], NOISES[4])
-CELLS = [
-    (space, seeds, noise, gap)
-    for space, seeds, noise, gap in itertools.product(SPACES, (2, 3, 5), NOISES, GAPS)
-    if gap == "complete"
-    or noise == "even"
-    or (seeds == 3 and noise in BOTH and (noise, gap) != (NOISES[4], GAPS[3]))
-] + [(CLIFF, seeds, NOISES[2], GAPS[0]) for seeds in (2, 3, 5)]
-RACES = [(space, 5, noise, RACED) for space in SPACES for noise in ("even", *BOTH)]
-CELLS += RACES
-# Of objectives at their best settings, what matters is noise there.
-BEST = "x3 at the best"
-PLANS = ((2, GAPS[0]), (3, GAPS[0]), (5, GAPS[0]), (5, RACED))
+RACES = [(space, 5, noise, RACED) for space in SPACES for noise in (EVEN, WORST3, HALF)]
+SAMPLE = {name: SURFACES[name](np.random.default_rng(5).random((100_000, 2))) for name in SURFACES}
+SPACE = {name: np.sort(each / each.std()) for name, each in SAMPLE.items()}
+
+
+def cells(spaces, noises, gaps=(), seeds=SEEDS, more=()):
+    """Every noise in complete tables; gaps with even noise, and with noises `more` at 3 seeds."""
+    return [
+        *itertools.product(spaces, seeds, noises, [COMPLETE]),
+        *itertools.product(spaces, seeds, [EVEN], gaps),
+        # Trials with seeds of their own share no shift.
+        *[x for x in itertools.product(spaces, [3], more, gaps) if x[2:] != (HALF, APART)],
+    ]
+
+
+LEVELS = cells(SPACES, NOISES, GAPS, more=(WORST3, HALF))
+CELLS = [*LEVELS, *itertools.product([CLIFF], SEEDS, [WORST5], [COMPLETE]), *RACES]
+CELLS += itertools.product([SAMPLED_CLIFF], SEEDS, [EVEN], [COMPLETE])
+FEWER = [
+    *cells(SPACES, (EVEN, WORST5, HEAVY, HALF)),
+    *cells(SPACES, (WORST3,), GAPS, [3]),
+    *itertools.product(["grid of 6"], SEEDS, [WORST_TWO], [COMPLETE]),
+    *[(CLIFF, 3, WORST5, COMPLETE), *RACES],
+]
+BEST = "x3 at the best"  # of objectives at their best settings, what matters is noise there
+PLANS = (*((seeds, COMPLETE) for seeds in SEEDS), (5, RACED))
 TUNED = [
     (space, seeds, noise, gap)
-    for space in ("grid of 6", "random 64")
+    for space in ("grid of 6", "random 64", FLAT)
     for seeds, gap in PLANS
-    for noise in (NOISES[0], BEST, NOISES[4])
+    for noise in (EVEN, BEST, HEAVY, HALF)
 ]
-SPACES |= {CLIFF: len(FALL)}
-FLAT = "a grid of 6 on which nothing matters"
-TUNED += [(FLAT, seeds, NOISES[0], gap) for seeds, gap in PLANS]
-# Where the statistics are measured that take longer, on half as many sweeps.
-FEWER = [cell for cell in CELLS if cell[1] == 3 and (cell[2] == "even" or cell[3] == "complete")]
-FEWER += RACES
-SAMPLE = {name: SURFACES[name](np.random.default_rng(5).random((100_000, 2))) for name in SURFACES}
-SPACE = {name: np.sort(each / (each.std() or 1.0)) for name, each in SAMPLE.items()}
-SCALE = {name: each.std() or 1.0 for name, each in SAMPLE.items()}
+SIDES = {"grid of 3 x 2": 3, "grid of 12 x 2": 12}
+CONTRASTS = cells(SIDES, (EVEN, WORST5, HEAVY, *OWN, *COMMON), (MISSING, CUT), more=(HALF,))
+OTHER = ", other settings"
+PAIRS = cells(
+    (ONE, *SPACES, f"grid of 6{OTHER}", f"random 64{OTHER}"),
+    (EVEN, WORST5, HEAVY, *OWN[:2], OWN[-1], COMMON[1]),
+)
+PAIRS += cells(("grid of 6", "random 64"), (), (MISSING, CUT), more=(HALF,))
+EQUAL = cells((ONE, "grid of 6", FLAT), (EVEN, WORST5, HEAVY, HALF, OWN[-1]))
+EQUAL += cells(("random 64",), (EVEN, HALF)) + cells(("grid of 6",), (), [MISSING])
+BY = "grid of 6 x 4"
+LOST = ("4 of 24 settings missing", "4 of 24 settings failed")
+MARGINALS = cells([BY], (EVEN, WORST5, HEAVY, HALF, OWN[-1]), LOST, more=(HALF,))
+REGIONS = cells(("grid of 6", BY), (EVEN, WORST5, HEAVY, HALF), [MISSING])
+SIZES = SPACES | {CLIFF: len(FALL), FLAT: 6}
+
+
+def share_of(noise):
+    """The part of the variance that a seed shares."""
+    return float(noise.split()[0]) if " shared" in noise else 0.0
+
+
+def surface(space, which):
+    """The name of a sample's surface, and its spread."""
+    if space == SAMPLED_CLIFF:
+        return "cliff", 1.0
+    return ("peak", 1.0) if which == 0 else ("additive", 0.7)
 
 
 def planted(space, which, rng):
     """Noise-free levels of objective 0 or 1, and their settings."""
-    if space in ("grid of 6", CLIFF, FLAT):
+    if space != BY and "grid of 6" in space:
         first = {CLIFF: FALL, FLAT: 0 * CURVE}.get(space, CURVE)
         return (first, 0.7 * ROUGH)[which], {"x": 2.0 ** np.arange(6)}
+    if space == BY:  # both hyperparameters add up, so that any of the settings tell of all
+        x, y = np.indices((6, 4)).reshape(2, -1)
+        return (CURVE[:, None] + np.linspace(-1, 1, 4)).ravel(), {"x": 2.0**x, "y": y + 1}
     if space == "grid of 11 x 5":
         x, y = np.indices((11, 5)).reshape(2, -1)
         return (PLANE, 0.7 * PLANE[::-1])[which], {"x": x + 1, "y": y + 1}
-    u, name = rng.random((64, 2)), ("peak", "additive")[which]
-    level = SURFACES[name](u) / SCALE[name] * (1.0, 0.7)[which]
-    return level, {"x": u[:, 0], "y": u[:, 1]}
+    u, (name, spread) = rng.random((64, 2)), surface(space, which)
+    return spread * SURFACES[name](u) / SAMPLE[name].std(), {"x": u[:, 0], "y": u[:, 1]}
 
 
-def scored(theta, seeds, noise, gap, rng):
-    """Scores (n, columns), NaN = no trial, and the SD of each row's noise."""
+def equal_means(space, seed):
+    """Two objectives of equal means, paired by their settings or not: levels and settings of each.
+    In a sample it is the means of the space that are equal.
+    """
+    if space == ONE:
+        return [(np.zeros(1), {})] * 2
+    pair = []
+    for which in (0, 1):
+        apart = OTHER in space and which == 1
+        theta, at = planted(space, which, np.random.default_rng((seed, apart)))
+        mean = theta.mean()
+        if "random" in space:
+            name, spread = surface(space, which)
+            mean = spread * SPACE[name].mean()
+        elif apart:
+            at = {name: 3 * values for name, values in at.items()}
+        pair.append((theta - mean, at))
+    return pair
+
+
+def scored(theta, seeds, noise, gap, rng, shifts=None):
+    """Scores (n, columns), NaN = no trial, and the SD of each row's noise; `shifts` of the seeds,
+    where objectives have them in common.
+    """
     num, size = len(theta), np.full(len(theta), NOISE)
     if noise.startswith("x"):
-        sign = -1 if noise.endswith("best") else 1
-        size[np.argsort(sign * theta)[: max(1, num // 10)]] *= float(noise[1])
-    columns = seeds + 7 * (gap == "two best rerun")
+        sign, two = (-1 if noise.endswith("best") else 1), noise == WORST_TWO
+        size[np.argsort(sign * theta, kind="stable")[: max(1 + two, num // 10)]] *= float(noise[1])
+    columns = seeds + RERUNS * (gap == RERUN)
     drawn = rng.normal(size=(num, columns))
-    if noise == "t3":
+    if noise == HEAVY:
         drawn = rng.standard_t(3, size=(num, columns)) / np.sqrt(3)
-    if noise == NOISES[-1]:
-        drawn = np.sqrt(0.5) * (drawn + rng.normal(size=columns))
+    if share := share_of(noise):
+        shifts = rng.normal(size=columns) if shifts is None else shifts[:columns]
+        drawn = np.sqrt(1 - share) * drawn + np.sqrt(share) * shifts
     scores = theta[:, None] + size[:, None] * drawn
-    if gap == "20 % missing":
+    if gap == MISSING:
         lost = rng.random(scores.shape) < 0.2
         lost[np.arange(num), rng.integers(columns, size=num)] = False  # one is left at least
         scores[lost] = np.nan
-    if gap == "two best rerun":
+    if gap == RERUN:
         scores[np.argsort(theta)[:-2], seeds:] = np.nan
-    if gap == "own seeds":
+    if gap == CUT:
+        scores[rng.permutation(num)[max(1, num // 3) :], -1] = np.nan
+    if gap == APART:
         wide = np.full((num, num * seeds), np.nan)
         wide[np.repeat(np.arange(num), seeds), np.arange(num * seeds)] = scores.ravel()
         scores = wide
@@ -121,6 +183,47 @@ def scored(theta, seeds, noise, gap, rng):
             _, behind, margins = race_statistics(scores[alive, :turn], confidence=KEPT_AT)
             scores[alive[behind > margins], turn:] = np.nan
     return scores, size
+
+
+def objectives(cell, levels, rng):
+    """The sweeps of objectives a, b, ... of these (levels, settings), on the same seeds."""
+    space, seeds, noise, gap = cell
+    shifts = rng.normal(size=seeds + RERUNS) if noise in COMMON else None
+    return [
+        sweep_of(name, scored(theta, seeds, noise, gap, rng, shifts)[0], at, space, gap)
+        for name, (theta, at) in zip("abcdef", levels, strict=False)
+    ]
+
+
+GRIDS = {}  # of complete tables: reading one takes longer than most statistics
+
+
+def sweep_of(name, scores, settings, space, gap=COMPLETE):
+    """The sweep of objective `name`, as a table of its trials is read."""
+    key = (name, space, scores.shape) if gap == COMPLETE and space in (*SIZES, *SIDES) else None
+    key = None if "random" in space else key
+    if key in GRIDS:
+        return replace(GRIDS[key], scores=scores)
+    trials = trials_of(name, scores, settings, space, gap)
+    scales = dict.fromkeys(settings, "log" if len(settings) == 1 else "linear")
+    scales |= {"x": "log"} if space == BY else {}
+    failed = {"failed_as": "left out"} if gap in LOST else {}
+    read = {"metric": "acc", "params": list(settings), "scales": scales} | failed
+    sweep = read_sweeps(trials, **read)[0]
+    if key:
+        GRIDS[key] = sweep
+    return sweep
+
+
+def trials_of(name, scores, settings, space, gap=COMPLETE):
+    """A row a trial; what a race left out was skipped."""
+    config, seed = np.nonzero(np.isfinite(scores) | (gap in (RACED, LOST[1])))
+    trials = pd.DataFrame({"config": config, "seed": seed, "acc": scores[config, seed]})
+    trials = trials.assign(**{param: values[config] for param, values in settings.items()})
+    sampler = next((name for name in ("random", "tpe") if name in space), "grid")
+    ended = "skipped" if gap == RACED else "failed"
+    status = np.where(trials["acc"].isna(), ended, "finished")
+    return trials.assign(objective=name, status=status, sampler=sampler)
 
 
 def truth_of(space, best, tenth, num_seeds):
@@ -145,117 +248,40 @@ def truth_of(space, best, tenth, num_seeds):
     }
 
 
-def sweep_of(name, scores, settings, space, gap=GAPS[0]):
-    config, seed = np.nonzero(np.isfinite(scores) | (gap == RACED))
-    trials = pd.DataFrame({"config": config, "seed": seed, "acc": scores[config, seed]})
-    trials = trials.assign(**{param: values[config] for param, values in settings.items()})
-    sampler = next((name for name in ("random", "tpe") if name in space), "grid")
-    status = np.where(trials["acc"].isna(), "skipped", "finished")
-    trials = trials.assign(objective=name, status=status, sampler=sampler)
-    scales = dict.fromkeys(settings, "log" if len(settings) == 1 else "linear")
-    return read_sweeps(trials, metric="acc", params=list(settings), scales=scales)[0]
-
-
 def truths(space, which, theta):
     """The statistics of the noise-free space; the best is that of the configurations tried."""
     if "random" not in space:
         return truth_of(theta, theta.max(), 0.1, 1)
-    name, factor = (("peak", 1.0), ("additive", 0.7))[which]
+    name, factor = surface(space, which)
     return truth_of(factor * SPACE[name], theta.max(), 6 / 64, 1)
 
 
-def robust(cell, rng, seed):
-    """Which intervals of one sweep hold their truth: statistic -> bool, without those withheld."""
-    space, seeds, noise, gap = cell
-    theta, settings = planted(space, 0, rng)
-    scores, size = scored(theta, seeds, noise, gap, rng)
-    with drawing(400, seed):
-        row = robustness([sweep_of("a", scores, settings, space, gap)]).iloc[0]
-    truth = truths(space, 0, theta)
-    if gap == RACED:
-        scores = scores[:, :FIRST_SEEDS]
-    counts, own = np.isfinite(scores).sum(axis=1), size**2 * (0.5 if noise == NOISES[-1] else 1.0)
-    truth["sd"] = np.sqrt(truth["sd_star"] ** 2 + np.mean(own / counts))
-    truth["share_within"] = truth.pop("share")
-    hits = {name: held(row, name.removesuffix("_within"), x) for name, x in truth.items()}
-    if len(settings) == 1:
-        at, x = np.log2(settings["x"]), settings["x"]
-        hits["slope"] = held(row, "slope", np.polyfit(at, theta, 1)[0])
-        sure = (x >= row["band_sure_low"]) & (x <= row["band_sure_high"])
-        hits["band"] = bool((theta[sure] >= theta.max() - 1.0).all()) if sure.any() else None
-    return hits
+def variance_shares(space, noise):
+    """Shares of the variance: of one trial in a grid, of the response in a sample."""
+    if "random" in space:
+        parts = {"x": 8**2 * np.var((np.linspace(0, 1, 9999) - 0.6) ** 2), "y": 1.5**2 / 12}
+        return {name: part / sum(parts.values()) for name, part in parts.items()}
+    level = planted(space, 0, None)[0].reshape(-1, 5 if "x" in space else 1)
+    parts = {"x": level.mean(axis=1).var(), "y": level.mean(axis=0).var()}
+    return {name: part / (sum(parts.values()) + noise) for name, part in parts.items()}
 
 
-def held(row, name, truth):
-    """Whether the interval holds the truth; None where there is no interval."""
-    low, high = (row[f"{name}_{end}" if name else end] for end in ("low", "high"))
-    return bool(low - 1e-9 <= truth <= high + 1e-9) if low <= high else None
+CURVES = {}
 
 
-def other(cell, rng, seed):
-    """The same of the statistics that are not of `robustness`."""
-    space, seeds, noise, gap = cell
-    sweeps, levels = [], []
-    for which, name in enumerate("ab"):
-        theta, settings = planted(space, which, rng)
-        scores, size = scored(theta, seeds, noise, gap, rng)
-        sweeps.append(sweep_of(name, scores, settings, space, gap).of_space)
-        levels.append(truths(space, which, theta))
-    answers = {}
-    for stat, name in {"mean": "mean", "std": "sd_star", "within": "share"}.items():
-        a, b = (level[name] for level in levels)
-        with drawing(400, seed):
-            row = comparison.compare(sweeps, stat=stat).iloc[0]
-        answers[f"compare {stat}"] = held(row, "", a / b if stat == "std" else a - b)
-    curve = expected_best(cell)
-    with drawing(300, seed):
-        best = tuning.expected_best_of_k(sweeps[:1]).set_index("k").loc[3]
-        cost = tuning.cost_of_tuning(sweeps[:1]).iloc[0]
-    answers["best_of_k"] = held(best, "", curve[2])
-    answers["tuning_cost"] = held(cost, "k", int((curve >= curve[-1] - 1.0).argmax()) + 1)
-    if "random" not in space or seed % SURROGATES == 0:
-        with drawing(seed=seed):
-            frame = sensitivity.sensitivity(sweeps[:1])
-        rows = frame[frame["term"].isin(["x", "y"])].to_dict("records")
-        shares = variance_shares(space, np.mean(size**2))
-        hits = [held(row, "first", shares[row["term"]]) for row in rows]
-        answers["sensitivity"] = np.mean(hits) if hits and None not in hits else None
-    return answers
-
-
-def best(cell, rng, seed):
-    """Of two objectives at their best settings, on the study's seeds and on fresh ones: whether the
-    interval holds the difference of their best levels, or of the settings that it names.
-    """
-    space, seeds, noise, gap = cell
-    sweeps, levels, hits = [], [], {}
-    for which, name in enumerate("ab"):
-        theta, settings = planted(space, which, rng)
-        scores, size = scored(theta, seeds, noise, gap, rng)
-        sweep = sweep_of(name, scores, settings, space, gap)
-        sweeps.append(replace(sweep, fresh=confirmed(theta, scores, size, noise, rng)))
-        levels.append(theta)
-    a, b = levels
-    for at, pair in {"": [replace(x, fresh={}) for x in sweeps], "fresh, ": sweeps}.items():
-        with drawing(400, seed):
-            row = comparison.compare(pair, stat="tuned").iloc[0]
-        first, second = (best_setting(sweep).row for sweep in pair)
-        hits[f"{at}best"] = held(row, "", a.max() - b.max())
-        hits[f"{at}named"] = held(row, "", a[first] - b[second])
-    return hits
-
-
-def confirmed(theta, scores, size, noise, rng, top=3, seeds=3):
-    """Scores of the best settings on fresh seeds, as `Sweep.fresh` has them."""
-    whole = np.isfinite(scores).sum(axis=1)
-    rows = np.flatnonzero(whole == whole.max())
-    rows = rows[np.argsort(-np.nanmean(scores[rows], axis=1))[:top]]
-    drawn = rng.normal(size=(top, seeds))
-    if noise == NOISES[-1]:
-        drawn = np.sqrt(0.5) * (drawn + rng.normal(size=seeds))
-    fresh = (theta[rows, None] + size[rows, None] * drawn[: len(rows)]).tolist()
-    pairs = zip(rows.tolist(), fresh, strict=True)
-    return {row: dict(enumerate(each, 100)) for row, each in pairs}
+def expected_best(cell, repeats=2000):
+    """(n,) level of the one that looks best of k = 1, 2, ... n, picked on a score less."""
+    if cell not in CURVES:
+        rng, (space, seeds, noise, gap) = np.random.default_rng(3), cell
+        seeds, num, levels = FIRST_SEEDS if gap == RACED else seeds, SIZES[space], []
+        for _ in range(repeats):
+            theta = planted(space, 0, rng)[0]
+            looks = scored(theta, seeds, noise, COMPLETE, rng)[0][:, 1:].mean(axis=1)
+            levels.append(theta[np.argsort(looks)])
+        rank, k = np.arange(1, num + 1)[:, None], np.arange(1, num + 1)
+        chances = special.comb(rank - 1, k - 1) / special.comb(num, k)
+        CURVES[cell] = np.mean(levels, axis=0) @ chances
+    return CURVES[cell]
 
 
 # Of images: how many are scored, and what beside their difficulty makes one right or wrong.
@@ -267,7 +293,7 @@ ITEMS = {
 SCORED = ("80 images", "300 images", "2000 images")
 NEW_IMAGES = [
     (space, seeds, items, scored)
-    for space in ("one setting", "6 settings", "6 equal settings")
+    for space in (ONE, "6 settings", "6 equal settings")
     for seeds in (2, 3, 5)
     for items in ITEMS
     for scored in SCORED
@@ -300,43 +326,6 @@ def planted_hits(cell, rng):
     return pd.DataFrame(rows).assign(status="finished", sampler="grid"), 100 * levels
 
 
-def seen(cell, rng, seed):
-    """Which intervals hold the truth of new images, with the hits and by the seeds alone; and
-    whether nobody wins, as both objectives are equal.
-    """
-    trials, levels = planted_hits(cell, rng)
-    params = ["lr"] if len(levels) > 1 else []
-    sweeps = read_sweeps(trials, metric="score", params=params, limits=(0.0, 100.0))
-    known, hits = [replace(x, hits=TrialHits(lambda: trials)) for x in sweeps], {}
-    with drawing(400, seed):
-        for at, pair in {"": known, " (seeds)": sweeps}.items():
-            table = config_levels(pair[0])
-            row = {name: values[0] for name, values in table.items()}
-            hits[f"level{at}"] = held(row, "", levels[0])
-            row = comparison.compare(pair).iloc[0]
-            hits[f"lead{at}"] = held(row, "", 0.0)
-            hits[f"no winner{at}"] = not row["winner"]
-            row = comparison.compare(pair, stat="tuned").iloc[0]
-            hits[f"tuned{at}"] = not row["winner"]
-        row = expected_best_of_k([known[0]]).iloc[-1]
-        hits["best_of_k"] = held(row, "", levels[best_setting(known[0]).row])
-        row = robustness([known[0]]).iloc[0]
-        named = {"mean": levels.mean(), "worst_10": levels.min()}
-        for name, truth in (named | {"sd_star": np.std(levels, ddof=1)} if params else {}).items():
-            hits[name] = held(row, name, truth)
-    return hits
-
-
-def variance_shares(space, noise):
-    """Shares of the variance: of one trial in a grid, of the response in a sample."""
-    if "random" in space:
-        parts = {"x": 8**2 * np.var((np.linspace(0, 1, 9999) - 0.6) ** 2), "y": 1.5**2 / 12}
-        return {name: part / sum(parts.values()) for name, part in parts.items()}
-    level = planted(space, 0, None)[0].reshape(-1, 5 if "x" in space else 1)
-    parts = {"x": level.mean(axis=1).var(), "y": level.mean(axis=0).var()}
-    return {name: part / (sum(parts.values()) + noise) for name, part in parts.items()}
-
-
 # Shares of the variance, with all interactions: 0.81, 0.17, 0.02; 0.85, 0.54, 0.07; 0.75, 0.25, 0.
 SEARCHED = {
     "additive": lambda u: -8 * (u[:, 0] - 0.6) ** 2 + 1.2 * u[:, 1] + 0.4 * u[:, 2],
@@ -344,79 +333,4 @@ SEARCHED = {
     "one inert": lambda u: -8 * (u[:, 0] - 0.6) ** 2 + 1.5 * u[:, 1],
 }
 TRIED = "tpe, 60 configurations"
-SEARCHES = [(name, seeds, NOISES[0], TRIED) for name in SEARCHED for seeds in (1, 2)]
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-def shares_of(function, nodes=24):
-    """First-order and total Sobol indices of a function of three parameters, by quadrature, (2, 3),
-    and the standard deviation of its values.
-    """
-    at, weights = np.polynomial.legendre.leggauss(nodes)
-    at, weights = (at + 1) / 2, weights / 2
-    u = np.stack(np.meshgrid(at, at, at, indexing="ij"), axis=-1).reshape(-1, 3)
-    level = function(u).reshape((nodes,) * 3)
-
-    def mean(values, axes):
-        for axis in sorted(axes, reverse=True):
-            values = np.tensordot(values, weights, (axis, 0))
-        return values
-
-    total = mean(level**2, (0, 1, 2)) - mean(level, (0, 1, 2)) ** 2
-    hits = np.empty((2, 3))
-    for axis in range(3):
-        others = [each for each in range(3) if each != axis]
-        alone = mean(level, others)
-        hits[0, axis] = (weights @ alone**2 - (weights @ alone) ** 2) / total
-        hits[1, axis] = mean(mean(level**2, [axis]) - mean(level, [axis]) ** 2, (0, 1)) / total
-    return hits, np.sqrt(total)
-
-
-def search(cell, rng, seed):
-    """What is said of a search: whether the intervals of `importance` hold the shares, and whether
-    an inert parameter is left alone.
-    """
-    name, seeds, _, _ = cell
-    (_, total), scale = shares_of(SEARCHED[name])
-    table = searching(lambda u: SEARCHED[name](u) / scale, seeds, rng, seed)
-    with drawing(seed=seed):
-        rows = importance.importance([table], within=1.0).set_index("param")
-    if rows["importance"].isna().any():
-        return {}
-    rows, inert = rows.loc[["x0", "x1", "x2"]], total < 1e-9
-    hits = [held(row, "", x) for row, x in zip(rows.to_dict("records"), total, strict=True)]
-    unresolved = not rows["resolved"][inert].any() if inert.any() else None
-    return {"importance": np.mean(hits), "not resolved": unresolved}
-
-
-def searching(function, seeds, rng, seed, num=60):
-    """The sweep of the trials of an Optuna study with clsweep's sampler."""
-    study = optuna.create_study(direction="maximize", sampler=build_sampler("tpe", seed))
-    space = {f"x{p}": FloatDistribution(0.0, 1.0) for p in range(3)}
-    tried, scores = [], []
-    for _ in range(num):
-        trial = study.ask(space)
-        tried.append(list(trial.params.values()))
-        scores.append(function(np.array(tried[-1:])) + NOISE * rng.normal(size=seeds))
-        study.tell(trial, float(scores[-1].mean()))
-    at = dict(zip(space, np.array(tried).T, strict=True))
-    sweep = sweep_of("a", np.array(scores), at, "tpe")
-    return replace(sweep, bounds=dict.fromkeys(space, (0.0, 1.0)))
-
-
-CURVES = {}
-
-
-def expected_best(cell, repeats=2000):
-    """(n,) level of the one that looks best of k = 1, 2, ... n, picked on a score less."""
-    if cell not in CURVES:
-        rng, (space, seeds, noise, gap) = np.random.default_rng(3), cell
-        seeds, num, levels = FIRST_SEEDS if gap == RACED else seeds, SPACES[space], []
-        for _ in range(repeats):
-            theta = planted(space, 0, rng)[0]
-            looks = scored(theta, seeds, noise, "complete", rng)[0][:, 1:].mean(axis=1)
-            levels.append(theta[np.argsort(looks)])
-        rank, k = np.arange(1, num + 1)[:, None], np.arange(1, num + 1)
-        chances = special.comb(rank - 1, k - 1) / special.comb(num, k)
-        CURVES[cell] = np.mean(levels, axis=0) @ chances
-    return CURVES[cell]
+SEARCHES = [(name, seeds, EVEN, TRIED) for name in SEARCHED for seeds in (1, 2)]

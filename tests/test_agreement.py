@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from clsweep.api import Results, open_results
-from clsweep.cli.status import best_when_tuned, status_rows
+from clsweep.cli.status import TUNED, best_when_tuned, status_rows, tuned_rows
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.schedulers.racing import SeedRacing
 from clsweep.report import first_screen
@@ -255,10 +255,12 @@ def facts(results: Results) -> Facts:
     board, recommended = results.leaderboard(), results.recommend()
     board = board[board["kind"] == "objective"]
     best = recommended[recommended["kind"] == "best"]
-    status = pd.DataFrame(status_rows(results.tables))
+    status = pd.DataFrame(tuned_rows(results.tables, status_rows(results.tables)))
     robust, cost, top = results.robustness(), results.tuning_cost(), results.top()
     level = next(name for name in status if name.startswith("best "))
     tell("status", status, at="at", score=level, seeds="seeds", failed="failed")
+    if TUNED in status:
+        tell("status", status, tuned=TUNED)
     tell("robustness", robust, at="best_at", score="best", failed="num_failed", spread="sd_star",
          level="best_level", share="share_within")  # fmt: skip
     tell("tuning_cost", cost, level="best_level")
@@ -274,6 +276,7 @@ def facts(results: Results) -> Facts:
          tuned="when_tuned", share="share_within")  # fmt: skip
     costs = results.pareto()
     tell("pareto, by fresh seeds", costs[costs["by_fresh"] == True], at="at", score="score")  # noqa: E712
+    tell("pareto", costs[costs["when_tuned"].notna()], at="at", tuned="when_tuned")
     if not results.folder.confirmation.exists():  # the best by the study's seeds
         tell("top", top[top["rank"] == 1], at="at", score="score", seeds="num_seeds")
         by_score = costs.sort_values("score", na_position="first")
@@ -286,6 +289,10 @@ def facts(results: Results) -> Facts:
         if complete(results) and not any(map(len, means["note"])):
             tell("compare", means.rename(columns=own), mean="value")
             tell("robustness", robust, mean="mean")
+        for stat, fact in {"within": "share", "std": "spread"}.items():
+            both = results.compare(stat=stat)
+            if complete(results) and not any(map(len, both["note"])):
+                tell(f"compare --stat {stat}", both.rename(columns=own), **{fact: "value"})
     return found
 
 
@@ -364,3 +371,13 @@ def test_fresh_seeds_count_by_every_metric(tmp_path):
     assert len(table) == len(by_hand)
     np.testing.assert_allclose(table["fresh"], by_hand[table.index])
     assert table["at"].equals(own.side_table("confirmation").set_index(table.index.names)["at"])
+
+
+def test_shares_near_the_best_of_new_images_are_those_of_robustness():
+    """Where the images that picked the best are known, what they owe to the pick is not counted."""
+    results = open_results(Path(__file__).parents[1] / "docs" / "results" / "tau-digits")
+    shares = results.robustness().set_index("objective")["share_within"]
+    pairs = results.compare(stat="within").query("value_a == value_a")
+    assert len(pairs) == 3
+    for side in "ab":
+        assert (pairs[f"value_{side}"].to_numpy() == shares[pairs[side]].to_numpy()).all()

@@ -22,9 +22,8 @@ chi-square of t^2 / t2 degrees of freedom. Those take the place of 1 and df_u in
 Where the noise differs between cells (`is_even` at `UNEVEN`), G_ii is s_i^2 / s_w^2, and s_w^2 has
 as many degrees of freedom as its own moments say (Satterthwaite 1946).
 
-Where a seed shifts all cells (`seed_effects.seed_shift`, in a table without gaps), seeds are
-blocks: the shift is in s_w^2, the noise of one trial, but not in c, as it is in all cell means
-alike.
+In a table without gaps seeds are blocks (`seed_effects.seed_blocks`): what a seed gives to all
+cells is in s_w^2, the noise of one trial, but not in c, as it is in all cell means alike.
 """
 
 from bisect import bisect_left
@@ -42,7 +41,7 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import noise_variance, row_means
-from clsweep.analysis.seed_effects import seed_shift
+from clsweep.analysis.seed_effects import seed_blocks
 from clsweep.analysis.sweep import Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"
@@ -179,13 +178,17 @@ def anova(
     num_seeds = float(np.mean(np.isfinite(values).sum(axis=1)))
     level = (1.0 - CONFIDENCE) / max(sum(part.freedom > 0 for part in effects.values()), 1)
     num_cells = sum(means.shape[u[0]] * means.shape[u[1]] for u in effects if len(u) == 2)
-    for (term, part), row, p in zip(effects.items(), rows, holm(p_values), strict=False):
+    alone, tests = [], int(np.isfinite(p_values).sum())
+    ps = zip(p_values, holm(p_values), strict=True)
+    for (term, part), row, (own, p) in zip(effects.items(), rows, ps, strict=False):
         row |= named[term] | {"resolved": bool(p < 1.0 - CONFIDENCE)}
+        if own < 1.0 - CONFIDENCE <= p:
+            alone.append(note(Reason.RESOLVED_ALONE, tests=tests).of(str(row["term"])))
         if not row["resolved"] and part.freedom:
             row |= _needed(part, noise, num_seeds, level)
         if len(term) == 2:
             row |= _largest(means, term, noise, num_cells)
-    return rows, [*noise.notes]
+    return rows, [*noise.notes, *alone]
 
 
 def _shares(
@@ -229,10 +232,10 @@ class CellNoise:
 
     Attributes:
         variance: s_w^2, of one trial, 0 in cells that are silent.
-        residual: of one trial elsewhere, without the shifts of the seeds, on `freedom` degrees of
-            freedom; equal to `variance` where no shift is seen and no cell is silent.
+        residual: of one trial elsewhere, without the seeds' effects, on `freedom` degrees.
         per_mean: c.
-        shift: mean square of the seeds on `shift_freedom`; 0 where no shift is seen.
+        shift: mean square of the seeds on `shift_freedom`; 0 where they are no blocks.
+        num_rows: cells that this is of.
         roots: (n, groups) the root of G, a column for each group of copies; None where noise is
             even and no cell a copy or silent.
     """
@@ -244,6 +247,7 @@ class CellNoise:
     num_cells: int
     shift: float = 0.0
     shift_freedom: int = 0
+    num_rows: int = 1
     roots: Array | None = None
     notes: tuple[Note, ...] = ()
 
@@ -275,7 +279,7 @@ class CellNoise:
         of_seeds = self.shift * self.shift_freedom
         of_seeds = of_seeds / special.chdtri(self.shift_freedom, points[:, 3])
         residual = self.residual * scale
-        return scale, residual + np.maximum(of_seeds - residual, 0.0) / self.num_cells
+        return scale, residual + np.maximum(of_seeds - residual, 0.0) / self.num_rows
 
 
 def cell_noise(
@@ -296,34 +300,33 @@ def cell_noise(
     if not freedom:
         return CellNoise(0.0, 0.0, 0.0, 0, num)
     mean_count = float(np.mean(1.0 / counts[codes]))
-    pooled = max(float(noise_variance(own)), least)
-    plain = CellNoise(pooled * len(rows) / num, pooled, pooled * mean_count, freedom, num)
-    squares, known = noise_variance(own[:, None, :]), counts > 1
+    blocks = seed_blocks(own) if len(own) > 1 and np.isfinite(own).all() else None
+    still = blocks.without(own) if blocks else own
+    variance, residual = (max(float(noise_variance(x)), least) for x in (own, still))
+    plain = CellNoise(
+        variance=variance * len(rows) / num,
+        residual=residual,
+        per_mean=residual * mean_count,
+        freedom=freedom - (num_seeds - 1 if blocks else 0),
+        num_cells=num,
+        shift=blocks.mean_square if blocks else 0.0,
+        shift_freedom=num_seeds - 1 if blocks else 0,
+        num_rows=len(own),
+    )
+    squares, known = noise_variance(still[:, None, :]), counts > 1
     is_uneven = not is_even(squares[known], counts[known] - 1)
     if is_uneven or len(own) < num:
-        scale = (
-            np.sqrt(np.where(known, squares, pooled) / pooled) if is_uneven else np.ones(len(own))
-        )
+        scale = np.ones(len(own))
+        if is_uneven:
+            scale = np.sqrt(np.where(known, squares, residual) / residual)
         roots = np.zeros((num, len(own)))
         roots[rows, codes] = scale[codes]
         plain = replace(plain, roots=roots)
     if is_uneven:
-        sums = np.where(known, squares, pooled) * (counts - 1)
+        sums = np.where(known, squares, residual) * (counts - 1)
         left = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
         return replace(plain, freedom=left, notes=(note(Reason.UNEVEN_CELLS),))
-    shift = seed_shift(own) if np.isfinite(own).all() else None
-    residual = max(shift.noise, least) if shift else 0.0
-    if not shift or residual <= 0:
-        return plain
-    return replace(
-        plain,
-        residual=residual,
-        per_mean=residual * mean_count,
-        freedom=shift.others_freedom,
-        shift=shift.squares / shift.freedom,
-        shift_freedom=num_seeds - 1,
-        notes=(note(Reason.SEEDS_AS_BLOCKS),),
-    )
+    return plain
 
 
 def is_even(squares: Array, freedom: Array) -> bool:

@@ -18,10 +18,11 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import image_parts, variance_of_difference
+from clsweep.analysis.mean_tests import difference_parts
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import EPSILON
-from clsweep.analysis.seed_effects import own_shift, seed_shift, two_way, without_gaps
+from clsweep.analysis.seed_effects import without_gaps
 from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuning import noisy_tables
 
@@ -205,7 +206,7 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
         if by_seed and all(len(x) == 1 for x in tables):
             evidence, num_pairs = Evidence.of_values(tables[0][0] - tables[1][0]), num
         else:
-            evidence = _by_noise(values[0] - values[1], tables, is_paired=by_seed)
+            evidence = _by_noise(values[0] - values[1], tables, by_seed=by_seed)
     of_a, of_b = (x.images and x.images.rows([p.row]) for x, p in picked)
     of_images = variance_of_difference(of_a, of_b, np.ones(1), np.ones(1))
     evidence = evidence.over_images(*of_images, too_good=bias)
@@ -237,44 +238,30 @@ def _row(
     return row | {"needed": evidence.repeats_needed(float(seeds))}
 
 
-def _by_noise(estimate: float, tables: tuple[Array, Array], *, is_paired: bool) -> Evidence:
-    """Of the study's tables: under new noise. A shift that a seed gives to both cancels; of one
-    objective's own the interval has its share.
+def _by_noise(estimate: float, tables: tuple[Array, Array], *, by_seed: bool) -> Evidence:
+    """Of the study's tables: under new noise, beside how far a seed's effects on both are apart.
+    What it gives to both cancels.
     """
-    freedom = float(min(noise_of(table).freedom for table in tables))
+    by_seed &= not any(noise_of(table).is_uneven for table in tables)  # a shift is in their own
+    noises = [noise_of(table, by_seed=by_seed) for table in tables]
+    freedom = min((noise.freedom for noise in noises if noise.freedom), default=0.0)
     if not freedom:
         return Evidence(estimate)
-    own: list[tuple[float, float]] = []
-    if any(noise_of(table).is_uneven for table in tables):
-        pass  # each setting has its own noise, and a shift is a part of that
-    elif is_paired:
-        tables, own = _paired(tables)
-    else:
-        shifts = [each for table in tables if (each := seed_shift(table))]
-        own = [(each.variance / each.num_seeds, each.own_freedom) for each in shifts]
     draws = []
-    for stream, table in enumerate(tables):
+    for stream, (table, noise) in enumerate(zip(tables, noises, strict=True)):
         rng = np.random.default_rng([bootstrap.DRAWS_SEED, stream])
-        draws.append(np.concatenate([best_level(x) for x in noisy_tables(table, rng)]))
+        still = noise.blocks.without(table) if noise.blocks else table
+        draws.append(np.concatenate([best_level(x) for x in noisy_tables(still, rng)]))
     num = min(map(len, draws))
     apart = draws[0][:num] - draws[1][:num]
     # Draws carry the doubt of the noise level, as t does against z: it counts once.
     half = float(np.quantile(np.abs(apart - apart.mean()), CONFIDENCE))
     se = half / float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    evidence = Evidence.of_t(estimate, se, freedom)
-    for variance, few in own:  # of few degrees of freedom, so its own t counts
-        evidence = evidence.over_shift(variance, few)
-    return evidence
-
-
-def _paired(tables: tuple[Array, Array]) -> tuple[tuple[Array, Array], list[tuple[float, float]]]:
-    """Both tables without what a seed does to all settings; and where it does not do the same to
-    both, the variance of that in their difference, and its degrees of freedom (`own_shift`).
-    """
-    a, b = (two_way(table) for table in tables)
-    if a and b and (shift_apart := own_shift(*tables)):
-        return (a.without(tables[0]), b.without(tables[1])), [shift_apart[:2]]
-    both = np.concatenate(tables)
-    if shift := seed_shift(both):
-        both = shift.without(both)
-    return (both[: len(tables[0])], both[len(tables[0]) :]), []
+    parts = [(se**2, freedom)]
+    if by_seed and all(noise.blocks for noise in noises):
+        evenly = (np.full(len(table), 1.0 / len(table)) for table in tables)
+        seeds = difference_parts(noises[0], noises[1], *evenly)[0]
+        # of a single level the seeds' mean square holds a part of the residual already
+        rest = 1.0 - 2.0 / sum(map(len, tables))
+        parts = [seeds, (rest * se**2, freedom)]
+    return Evidence.of_parts(estimate, parts)

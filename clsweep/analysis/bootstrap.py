@@ -5,8 +5,8 @@ better, NaN = no score, and every configuration has at least one score. Everythi
 of the scores (percent points).
 
 The model is x_is = theta_i + e_is, e_is independent. Its variance is one for all configurations,
-or one for each where that is seen (`noise_of`). A shift that one seed gives to all configurations
-is to be taken out before (`seed_shift`).
+or one for each where that is seen (`noise_of`). What a seed gives to all configurations is to be
+taken out before (`seed_effects.without_seeds`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DRAWN_SCORES = (
 )
 CHUNK_SCORES = 400_000  # scores held at once
 FEWEST = 24  # resamples of the largest tables
-_FEW_RESAMPLES = 200  # resamples that are too few for percentiles: their standard deviation instead
+FEW_RESAMPLES = 200  # resamples that are too few for percentiles: their standard deviation instead
 
 
 def num_resamples(values: Array) -> int:
@@ -91,7 +91,7 @@ def percentile_interval(
     if len(drawn) < 2 or not np.isfinite(drawn).all():
         return np.nan, np.nan
     tail = (1.0 - CONFIDENCE) / 2.0
-    if len(drawn) < _FEW_RESAMPLES:
+    if len(drawn) < FEW_RESAMPLES:
         half = float(special.stdtrit(len(drawn) - 1, 1.0 - tail) * drawn.std(ddof=1))
         middle = estimate if centre is None else centre
         return middle - half, middle + half

@@ -32,9 +32,10 @@ from clsweep.analysis.score_table import (
     rounding,
     row_means,
 )
-from clsweep.analysis.seed_effects import remove_seed_effect, without_gaps
+from clsweep.analysis.seed_effects import without_gaps, without_seeds
+from clsweep.analysis.spread import spread_statistics
 from clsweep.analysis.spread_tests import Measures, spread_effect
-from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.sweep import Sweep, check_by, counted_alike
 from clsweep.analysis.threads import in_threads
 from clsweep.display.cells import records_of
 from clsweep.errors import nearest
@@ -58,13 +59,14 @@ COMPARISON_COLUMNS = {
     "value_b": "that of b",
     "estimate": "mean, within, tuned: a - b, oriented so that positive = a is better; std: the "
     "ratio a / b, below 1 = a varies less",
-    "low": "interval of the estimate: BCa bootstrap for mean, percentiles for std and within, t "
-    "for tuned; wider by what other images give, where trials keep which they have right",
+    "low": "interval of the estimate: t for mean and tuned, bootstrap percentiles for std and "
+    "within; wider by what other images give, where trials keep which they have right",
     "high": "",
-    "p": "two-sided p-value: sign flips of the paired differences for mean, else the tail of the "
-    "bootstrap",
-    "p_min": "smallest p-value that this test could give with so many pairs",
-    "p_holm": "p, corrected for all rows of the table (Holm)",
+    "p": "two-sided p-value: of t, or the tail of the bootstrap",
+    "p_min": "smallest p-value that this test could give: 0 of t",
+    "p_holm": "p, corrected for all rows of the table (Holm), and for the three questions that a "
+    "page asks of them: best when tuned, on average, and most robust (Bonferroni). By regions, and "
+    "where nothing is swept, for the rows alone",
     "superiority": "P(A > B): share of pairs in which a scores better, ties half",
     "detectable": "smallest true difference (for std: ratio above 1) found with 80 % power: "
     "(t_.975 + t_.8) SE",
@@ -82,6 +84,7 @@ _TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
 FEWEST_SETTINGS, FEW_RANDOM = 3, 32  # for a spread, and that a sample of fewer is few
 _ROUNDING = 1e-12  # of a level: less of a difference is none
 LARGEST_P = 1.0 - CONFIDENCE + 1e-12
+QUESTIONS = 3  # that a page asks of each pair: who is best when tuned, on average, most robust
 
 
 def compare(
@@ -99,20 +102,16 @@ def compare(
     How configurations and seeds are paired: see `pairing.pair`. An objective of one setting that
     the other never tried is not compared.
 
-    mean: mean_c mean_s d_cs. On a grid its noise is that of the seeds, pooled over the settings,
-        and the p-value flips signs of (setting, seed) pairs (`mean_tests.units_of`). Of a sample
-        (qmc is taken as random) the settings' mean differences are the draws. The interval is BCa,
-        with the width of t (`mean_tests.mean_effect`). One seed of a grid: p only, under "no
-        difference at any setting"; never resolved.
+    mean: mean_c mean_s d_cs, by t. On a grid the seeds are the draws: the differences at each seed
+        decide, with S - 1 degrees of freedom (`mean_tests.mean_difference`). Of a sample (qmc is
+        taken as random) the settings' mean differences are the draws too. One seed of a grid has
+        neither interval nor p.
     std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
         own best (`spread_tests.spread_effect`), for three settings and two seeds or more.
     tuned: a - b, each at its best setting (`best_setting.tuned_difference`).
-    by: the noise of a grid is pooled over all its regions. Where a region, or objectives of one
-        setting each, have too few pairs for sign flips to reach 1 - confidence, p is that of t.
+    by: the residual noise of a grid is pooled over all its regions.
 
-    Where a region may have more noise, the interval and p are widened by the chance that it has
-    (`mean_tests.HeteroscedasticAlternative`). Where a seed seems to shift all settings, the seeds
-    are the draws. Exact copies of a row count once. Failed trials that decide a verdict undo it
+    Exact copies of a row count once. Failed trials that decide a verdict undo it
     (`robust_to_failures`).
 
     Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
@@ -133,7 +132,9 @@ def compare(
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         pairs = combinations(sweeps, 2)
         rows_of_pairs = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
-        return _table([row for rows in rows_of_pairs for row in rows])
+        rows = [row for rows in rows_of_pairs for row in rows]
+        is_swept = by is None and any(len(sweep.configs) > 1 for sweep in sweeps)
+        return _table(rows, QUESTIONS if is_swept else 1)
 
     out = robust_to_failures(sweeps, table, ("a", "b", "region"))
     return out if a in (None, sweeps[0].objective) else _turned(out)
@@ -198,6 +199,7 @@ def robust_to_failures(
 
 def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
     """The rows of one pair of objectives, without what needs the other rows."""
+    a, b = counted_alike(a, b)
     blank: dict[str, Any] = {
         **dict.fromkeys(COMPARISON_COLUMNS, np.nan),
         **dict.fromkeys(_TEXT, ""),
@@ -228,7 +230,7 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     for label, part in parts.items():
         rng = np.random.default_rng(bootstrap.DRAWS_SEED)
         if stat == "mean":
-            row, why, notes = _mean(part, pairing, len(parts), rng)
+            row, why, notes = _mean(part, pairing)
             row |= {f"value_{n}": x.sign * row[f"value_{n}"] for n, x in (("a", a), ("b", b))}
         else:
             row, why, notes = _spread(part, stat, within, rng)
@@ -250,10 +252,8 @@ def _bounds(evidence: Evidence) -> dict[str, Any]:
     return {name: getattr(evidence, name) for name in names} | {"side": side}
 
 
-def _mean(
-    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
-) -> tuple[dict[str, Any], Note | None, list[Note]]:
-    evidence, repeats, notes = mean_difference(part, whole, num_parts, rng)
+def _mean(part: Pairing, whole: Pairing) -> tuple[dict[str, Any], Note | None, list[Note]]:
+    evidence, repeats = mean_difference(part, whole)
     sides, why = (part.a.scores, part.b.scores), None
     if not np.isfinite(evidence.se):
         why = note(Reason.NO_NOISE if part.fixed else Reason.NO_NOISE_OF_SETTINGS)
@@ -261,23 +261,19 @@ def _mean(
             why = note(Reason.SAME_SCORES)
         if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
             why = note(Reason.ONE_SEED)
-            notes.append(note(Reason.P_PER_SETTING))
     needed = evidence.repeats_needed(repeats)
-    if part.crossed and part.fixed and len(sides[0]) > 1:  # and enough for the sign flips
-        flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
-        needed = np.maximum(needed, float(flips))
     value_a, value_b = (float(row_means(side).mean()) for side in sides)
     row = {**_bounds(evidence), "value_a": value_a, "value_b": value_b, "needed": needed}
     row["images"] = evidence.images_deciding(repeats) if part.fixed else 0
     row["over_images"] = bool(evidence.images) and part.fixed
-    return row, why, notes
+    return row, why, []
 
 
 def _spread(
     part: Pairing, stat: str, within: float, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
     def still(side: Side) -> Array:
-        return drop_nan_columns(remove_seed_effect(side.scores) if part.crossed else side.scores)
+        return drop_nan_columns(without_seeds(side.scores) if part.same_seeds else side.scores)
 
     sides = still(part.a), still(part.b)
     fewest = min(map(len, sides))
@@ -310,10 +306,12 @@ def _spread(
     measures: Measures = (both[0], both[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     evidence = _spread_over_images(part, sides, measures, effect)
-    shown = sides
+    values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]
     if stat == "within":  # as `robustness` has it
-        shown = (without_gaps(part.a.scores), without_gaps(part.b.scores))
-    values = [float(of(side, False)) for of, side in zip(measures, shown, strict=True)]
+        tables = [(without_gaps(x.scores), image_parts(x.images)) for x in (part.a, part.b)]
+        values = [
+            float(spread_statistics(x, within=within, parts=parts)["share"]) for x, parts in tables
+        ]
     row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
     if stat == "within":
         estimate = values[0] - values[1]
@@ -366,19 +364,19 @@ def _superiority(part: Pairing) -> float:
     return float((ranks.sum() - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
 
 
-def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _table(rows: list[dict[str, Any]], questions: int) -> pd.DataFrame:
     """Adds what needs all rows: p_holm, the winners, and what unresolved ones need."""
-    adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
+    adjusted = np.minimum(1.0, questions * holm(np.array([row["p"] for row in rows], dtype=float)))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["estimate"] = without_rounding(row["estimate"], abs(row["value_a"]))
         winner, side = "", row.get("side", 0)
         if side and p_holm <= LARGEST_P:
             winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
         row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
-        if side and not winner:
-            tests = int(np.isfinite(adjusted).sum())
-            alone = note(Reason.RESOLVED_ALONE, tests=tests)
-            row["note"] += (alone if row["p"] <= LARGEST_P else note(Reason.RESOLVED_BY_INTERVAL),)
+        if not winner and not row["reason"]:
+            tests = questions * int(np.isfinite(adjusted).sum())
+            why = doubt(row["p"], by_interval=bool(side), tests=tests)
+            row["note"] += (why,) if why else ()
         is_open = not winner and not row["reason"] and np.isfinite(row["low"])
         if not is_open or row["stat"] == "within":
             continue
@@ -394,6 +392,14 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         of = "needs_seeds" if row["fixed"] else "needs_configs"
         row |= dict(zip((of, "needs_low", "needs_high"), needed, strict=True))
     return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+
+
+def doubt(p: float, *, by_interval: bool, tests: int) -> Note | None:
+    """Why a difference that its interval or its own p-value shows is not resolved."""
+    if p <= LARGEST_P:
+        alone = note(Reason.RESOLVED_ALONE, tests=tests)
+        return alone if by_interval else note(Reason.RESOLVED_BY_TEST)
+    return note(Reason.RESOLVED_BY_INTERVAL) if by_interval else None
 
 
 def without_rounding(lead: float, level: float) -> float:

@@ -22,12 +22,11 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm, holm_steps
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
-from clsweep.analysis.noise import noise_of
-from clsweep.analysis.power import ENOUGH_SEEDS
+from clsweep.analysis.mean_tests import difference_parts, noises_of_one_run
+from clsweep.analysis.noise import Noise, Parts, noise_of, satterthwaite
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import rounding
-from clsweep.analysis.seed_effects import remove_seed_effect
-from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep
+from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep, counted_alike
 from clsweep.display.numbers import setting_column
 
 CONTRAST_COLUMNS = {
@@ -37,10 +36,10 @@ CONTRAST_COLUMNS = {
     "what": "what is subtracted from what",
     "estimate": "c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
     "configurations with the values asked for",
-    "low": "t-interval of c, over the seeds that all of its configurations have, by the contrast "
-    "at each seed; of fewer than 5 also by the noise of all of these. In a sample its "
-    "configurations count too. For new images where trials keep which they have right. `compare "
-    "--by` pools the noise of all settings, so that of few seeds its interval may be narrower",
+    "low": "t-interval of c, over the seeds that all of its configurations have: between "
+    "objectives by the contrast at each seed, within one by the residual of its configurations, "
+    "seeds being blocks. In a sample its configurations count too. For new images where trials "
+    "keep which they have right",
     "high": "",
     "low_holm": "the same, corrected as p_holm: of level 1 - .05/k, where k contrasts were left at "
     "its step, or at the step where Holm stopped. 0 lies outside where an effect is shown",
@@ -244,7 +243,8 @@ def _p_published(evidence: Evidence, published: float) -> float:
 
 def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
     """Estimate and standard error of one contrast, or the reason why there are none."""
-    named, weights = {x.objective: x for x in sweeps}, dict[str, Array]()
+    those = counted_alike(*(x for x in sweeps if x.objective in named_contrast.of))
+    named, weights = {x.objective: x for x in those}, dict[str, Array]()
     for sign, name, at in named_contrast.sides:
         sweep = named.get(name)
         if sweep is None:
@@ -266,16 +266,14 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
     is_grid = all(part.sweep.is_grid for part in parts)
     total = _of_grid(parts) if is_grid else _of_sample(parts)
     notes = tuple(each.of(p.sweep.objective) for p in parts for each in p.sweep.failures)
-    if total.left_out:
-        notes = (*notes, note(Reason.SEEDS_LEFT_OUT, seeds=total.left_out))
     scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
-    estimate, variance = parts[0].sweep.sign * total.estimate, total.variance
+    estimate, variance = parts[0].sweep.sign * total.estimate, sum(v for v, _ in total.parts)
     room = _room(named_contrast, named, estimate)
-    if not variance**0.5 > scale or not total.freedom > 0:
+    if not variance**0.5 > scale:
         why = Reason.ONE_SEED if is_grid and total.num_seeds < 2 else Reason.NO_NOISE
-        why = Reason.NO_DIFFERENCE if total.freedom > 0 and abs(estimate) <= scale else why
+        why = Reason.NO_DIFFERENCE if total.parts and abs(estimate) <= scale else why
         return _Estimate(Evidence(estimate), total.num_seeds, note(why), notes, room=room)
-    evidence = Evidence.of_t(estimate, variance**0.5, total.freedom)
+    evidence = Evidence.of_parts(estimate, total.parts)
     if images := stack_effects([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
         evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
@@ -339,81 +337,85 @@ def _equal(column: pd.Series[Any], value: Any) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A contrast as the seeds have it, larger is better, and the seeds that not all have."""
+    """A contrast, larger is better, the parts of its variance, and the seeds that it rests on."""
 
     estimate: float
-    variance: float = np.nan
-    freedom: float = 0.0
+    parts: Parts
     num_seeds: int = 1
-    left_out: tuple[str, ...] = ()
 
 
-def _of_grid(parts: Sequence[_Part], *, enough: int = ENOUGH_SEEDS) -> _Sum:
-    """Of a whole space, over the seeds that all of its configurations have.
+def _of_grid(parts: Sequence[_Part]) -> _Sum:
+    """Of a whole space: seeds are blocks.
 
-    The contrasts at each seed vary by s^2, and their mean by s^2 / S, with S - 1 degrees of
-    freedom, whatever a seed does to whom. Objectives of other seeds add up. Of fewer than five
-    seeds that is wide: the noise of all scores counts beside it.
+    Within objectives, what a seed does to one of them cancels: the variance is that of the residual
+    of the configurations compared (`Noise.of_sum`), with (k - 1) (S - 1) degrees of freedom.
+    Between objectives it does not. The contrasts at each seed vary by s^2 then, and their mean by
+    s^2 / S, with S - 1 degrees of freedom. Objectives of other seeds add up. Where scores are
+    missing the means are least-squares means (`seed_effects`).
     """
     by_seeds: dict[tuple[Any, ...], list[_Part]] = {}
     for part in parts:
         by_seeds.setdefault(tuple(part.sweep.seeds.tolist()), []).append(part)
-    estimate, terms, fewest, left_out = 0.0, list[tuple[float, float]](), np.inf, list[str]()
-    for seeds, group in by_seeds.items():
-        table = np.concatenate([part.scores for part in group])
-        weights = np.concatenate([part.weights for part in group])
-        whole = np.isfinite(table).all(axis=0)
-        left_out += [str(seed) for seed, has in zip(seeds, whole, strict=True) if not has]
-        at, num = weights @ table[:, whole], int(whole.sum())
-        estimate, fewest = estimate + (float(at.mean()) if num else np.nan), min(fewest, num)
-        if num > 1:
-            term = float(at.var(ddof=1)) / num, num - 1.0
-            cancels = abs(weights.sum()) < 1e-9  # what a seed does to all of them
-            if cancels and num < enough:
-                even = noise_of(remove_seed_effect(table[:, whole])).of_sum(
-                    np.square(weights) / num
-                )
-                term = _larger(even, term)
-            terms.append(term)
-    if fewest < 2:
-        return _Sum(estimate, num_seeds=int(fewest), left_out=tuple(left_out))
-    return _Sum(estimate, *_added(terms), int(fewest), tuple(left_out))
+    estimate, fewest = 0.0, np.inf
+    terms: list[Parts] = []
+    for group in by_seeds.values():
+        weights = [part.weights for part in group]
+        tables = _comparable([part.scores for part in group])
+        if len(group) == 2:
+            noises = [*noises_of_one_run(*tables)]
+        else:
+            noises = [noise_of(table, by_seed=True) for table in tables]
+        estimate += sum(float(w @ x.means) for w, x in zip(weights, noises, strict=True))
+        fewest = min(fewest, *(float(np.median(noise.counts)) for noise in noises))
+        terms.append(_parts_of(noises, weights))
+    merged = [satterthwaite(part[at : at + 1][0] for part in terms if part[at:]) for at in (0, 1)]
+    return _Sum(estimate, [each for each in merged if each[1] > 0], int(fewest))
 
 
-def _added(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Variance and degrees of freedom of a sum of independent parts (Satterthwaite)."""
-    variance = sum(each for each, _ in terms)
-    loss = sum(each**2 / freedom for each, freedom in terms if freedom)
-    return variance, variance**2 / loss if loss else 0.0
+def _comparable(tables: Sequence[Array]) -> list[Array]:
+    """The tables without scores at a seed of one configuration alone, which compare with none."""
+    present = [np.isfinite(table) for table in tables]
+    alone = sum(each.sum(axis=0) for each in present) == 1
+    if sum(map(len, tables)) < 2 or any((~each[:, ~alone].any(axis=1)).any() for each in present):
+        return list(tables)
+    return [np.where(alone, np.nan, table) for table in tables]
 
 
-def _larger(even: tuple[float, float], at_seeds: tuple[float, float]) -> tuple[float, float]:
-    """The larger of both variances, as a seed may move the configurations of one objective; its
-    degrees of freedom go from the one's to the other's as it grows.
-    """
-    (variance, freedom), (own, own_freedom) = even, at_seeds
-    if not own > variance:
-        return even
-    return own, own_freedom + (freedom - own_freedom) * variance / own
+def _parts_of(noises: Sequence[Noise], weights: Sequence[Array]) -> Parts:
+    """The parts of the variance of one or two objectives that ran on the same seeds."""
+    if all(abs(w.sum()) < 1e-9 for w in weights):
+        return [satterthwaite(x.of_sum(w) for x, w in zip(noises, weights, strict=True))]
+    table = np.concatenate([noise.values for noise in noises])
+    if np.isfinite(table).all():
+        at, num = np.concatenate(weights) @ table, table.shape[1]
+        return [(float(at.var(ddof=1)) / num, num - 1.0)] if num > 1 else []
+    if len(noises) == 1:
+        return noises[0].parts(weights[0])
+    return difference_parts(noises[0], noises[1], weights[0], weights[1])
 
 
 def _of_sample(parts: Sequence[_Part]) -> _Sum:
     """Of a sample of the space the configurations are noise too, beside what a seed does to all.
     Objectives that tried the same settings are paired by them.
     """
-    at_seeds = _of_grid(parts, enough=0)
-    estimate = sum(float(part.weights @ part.sweep.means[part.rows]) for part in parts)
-    terms = [(at_seeds.variance, at_seeds.freedom)] if at_seeds.freedom else []
-    sums = _paired(parts)
-    for part in parts if sums is None else ():
+    whole = _of_grid(parts)
+    is_within = all(abs(part.weights.sum()) < 1e-9 for part in parts)
+    by_seeds = [] if is_within else whole.parts[:1]  # the settings' spread holds the residual
+    return _Sum(whole.estimate, [*_settings_parts(parts), *by_seeds], whole.num_seeds)
+
+
+def _settings_parts(parts: Sequence[_Part]) -> Parts:
+    """The parts of a sample's variance that are of its configurations."""
+    if (sums := _paired(parts)) is not None:
+        return [(len(sums) * float(sums.var(ddof=1)), len(sums) - 1.0)]
+    terms: Parts = []
+    for part in parts:
         for weight in np.unique(part.weights):
             means = part.sweep.means[part.rows][part.weights == weight]
             if len(means) > 1:
                 size = weight**2 * len(means) * float(means.var(ddof=1))
                 terms.append((size, len(means) - 1.0))
-    if sums is not None:
-        terms.append((len(sums) * float(sums.var(ddof=1)), len(sums) - 1.0))
-    return _Sum(estimate, *_added(terms), at_seeds.num_seeds, at_seeds.left_out)
+    return [satterthwaite(terms)] if terms else []
 
 
 def _paired(parts: Sequence[_Part]) -> Array | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, POWER, TAIL
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.noise import half_width
+from clsweep.analysis.noise import half_width, square_and_add
 from clsweep.analysis.score_table import EPSILON
 
 MAX_SEEDS, FEW_SEEDS = 10_000, 100
@@ -49,10 +50,24 @@ class Evidence:
     @classmethod
     def of_t(cls, estimate: float, se: float, freedom: float) -> Evidence:
         """By t; the estimate alone where its error is no more than rounding."""
-        if not se > EPSILON * max(1.0, abs(estimate)):
+        return cls.of_parts(estimate, [(se**2, freedom)])
+
+    @classmethod
+    def of_parts(cls, estimate: float, parts: Sequence[tuple[float, float]]) -> Evidence:
+        """Of independent parts of the variance, each with its degrees of freedom: an interval by
+        `square_and_add`, and p that agrees with it; the estimate alone where the error is no more
+        than rounding.
+        """
+        variance = sum(each for each, _ in parts)
+        if not variance**0.5 > EPSILON * max(1.0, abs(estimate)):
             return cls(estimate)
-        half = -float(special.stdtrit(freedom, TAIL)) * se
-        p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
+        parts = [part for part in parts if part[0] > 0]
+        freedom = variance**2 / sum(each**2 / df for each, df in parts)
+        half, se = square_and_add(parts), variance**0.5
+        if len(parts) > 1:
+            p = _tail(estimate, *parts)
+        else:
+            p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
         return cls(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
 
     @property
@@ -88,10 +103,6 @@ class Evidence:
         wider = replace(self, low=float(low), high=float(high), p=max(self.p, p), freedom=left)
         of_images, se = float(np.sqrt(variance)), float(np.sqrt(whole))
         return replace(wider, se=se, of_images=of_images, images=int(freedom) + 1)
-
-    def over_shift(self, variance: float, freedom: float) -> Evidence:
-        """The same for what a seed does to one side alone, a variance beside the noise."""
-        return replace(self.over_images(variance, freedom), of_images=0.0, images=0)
 
     @property
     def detectable(self) -> float:

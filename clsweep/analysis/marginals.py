@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.importance import read_surrogate
+from clsweep.analysis.marginal_weights import MarginalWeights, marginal_weights
 from clsweep.analysis.nested import branch_note, conditional
-from clsweep.analysis.noise import half_width
+from clsweep.analysis.noise import half_width, square_and_add
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut, means_by
-from clsweep.analysis.response import shared_settings
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
@@ -32,10 +31,9 @@ MARGINAL_COLUMNS = {
     "value_high": "largest value in the bin",
     "num_configs": "configurations with a score",
     "mean": "mean of m_i over them",
-    "low": "t interval of the mean. A whole grid: from the seed noise, sqrt(sum s_i^2 / S_i) / "
-    "num_configs, and what a seed does to all, the settings being the space. Otherwise: from the "
-    "spread of m_i, the "
-    "configurations being a sample of it. It ends where the metric ends",
+    "low": "t interval of the mean. A whole grid: from the seeds and the residual noise, the "
+    "settings being the space. Otherwise: from the spread of m_i, the configurations being a "
+    "sample of it. It ends where the metric ends",
     "high": "",
     **reasons.REASON_COLUMNS,
 }
@@ -47,7 +45,7 @@ def marginal_levels(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     these `MARGINAL_COLUMNS`.
 
     The mean is over the settings of the other hyperparameters that have a score; of a grid that
-    lost configurations, over those at which every value has one, if there are any. One that is
+    lost configurations, the least-squares mean (`marginal_weights`). One that is
     nested in others is looked at where it is swept alone. Of samples that favour good
     configurations (tpe, gp) it is the surrogate's, E[f | x]; one row without a mean where that
     predicts too little.
@@ -65,20 +63,20 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
     sweep = conditional(whole, name)
     regions = cut(name, [sweep], max_bins=_MAX_BINS, scored=True)
     groups, num = regions.place(sweep.settings[name]), len(regions)
-    used, notes = sweep.alive, [*branch_note(whole, name)]
-    if sweep.is_grid and not sweep.alive.all():
+    notes = [*branch_note(whole, name)]
+    weights = None
+    if sweep.is_grid:
         # Other averages would differ by what they rest on.
-        shared, num_shared = shared_settings(sweep, name, groups)
-        used = shared if num_shared else used
-        if not num_shared:
-            notes.append(note(Reason.UNBALANCED, param=name))
-        elif (used != sweep.alive).any():
-            notes.append(note(Reason.SHARED_SETTINGS, param=name, settings=num_shared))
-    counts = np.bincount(groups[used], minlength=num)
-    centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
-    half, noise_notes = _half_widths(sweep, used, groups, counts, centres)
+        weights = marginal_weights(sweep, name, groups, num)
+        notes += weights.notes
+    counts = np.bincount(groups[sweep.alive], minlength=num)
+    means = sweep.sign * sweep.means[sweep.alive]
+    centres = means_by(groups[sweep.alive], means, num)
+    if weights is not None:
+        centres = np.where(counts > 0, weights.table @ means, np.nan)
+    half, noise_notes = _half_widths(sweep, groups[sweep.alive], counts, centres, weights)
     if images := sweep.images:
-        seen = images.rows(used).averaged(groups[used], num)
+        seen = images.rows(sweep.alive).averaged(groups[sweep.alive], num)
         half = np.hypot(half, images.half_width(seen.of_each))
     ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))
     ends[0 if sweep.sign > 0 else 1, np.bincount(groups, sweep.unknown, num) > 0] = np.nan
@@ -130,21 +128,22 @@ def _searched(sweep: Sweep, name: str) -> list[dict[str, Any]]:
 
 
 def _half_widths(
-    sweep: Sweep, used: NDArray[np.bool_], groups: Codes, counts: Codes, centres: Array
+    sweep: Sweep, groups: Codes, counts: Codes, centres: Array, weights: MarginalWeights | None
 ) -> tuple[Array, list[Note]]:
-    """Half width of the interval of each group's mean, NaN where there is none, and notes."""
-    none = np.full(len(counts), np.nan)
-    if not used.any():
-        return none, []
+    """Half width of the interval of each group's mean, NaN where there is none, and notes; groups
+    are those of the configurations with a score, weights theirs on a grid.
+    """
+    half = np.full(len(counts), np.nan)
+    if not len(groups):
+        return half, []
     num = np.maximum(counts, 1)
-    if not sweep.is_grid:
-        off = np.square(sweep.sign * sweep.means[used] - centres[groups[used]])
-        squares = np.bincount(groups[used], weights=off, minlength=len(counts))
+    if weights is None:
+        off = np.square(sweep.sign * sweep.means[sweep.alive] - centres[groups])
+        squares = np.bincount(groups, weights=off, minlength=len(counts))
         freedoms = np.maximum(counts - 1, 1)
         return np.where(counts > 1, half_width(squares / freedoms / num, freedoms), np.nan), []
     if not sweep.has_repeats:
-        return none, [note(Reason.ONE_SEED)]
+        return half, [note(Reason.ONE_SEED)]
     for k in np.flatnonzero(counts):
-        rows = used & (groups == k)
-        none[k] = sweep.levels.half_width_of(np.where(rows, 1.0 / counts[k], 0.0)[sweep.alive])
-    return none, []
+        half[k] = square_and_add(weights.parts(sweep, np.eye(len(counts))[k]))
+    return half, []

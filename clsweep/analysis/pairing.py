@@ -15,7 +15,6 @@ from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.image_intervals import ImageEffects
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Regions, numbers_in, rounded
-from clsweep.analysis.seed_effects import own_shift, seed_shift
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import mentioned
 
@@ -53,8 +52,8 @@ class Pairing:
         fixed: the settings are all there are (a grid), so that the uncertainty is the seeds';
             otherwise a sample.
         notes: what was averaged and left out.
-        shifts: of sides that are not paired, what a seed seems to do to one alone: the variance of
-            that in the difference, its degrees of freedom, and p of none.
+        same_seeds: whether column s of both sides is one seed; so of all that are crossed.
+        rows: of a part, those of both sides that it is of.
     """
 
     a: Side
@@ -63,7 +62,8 @@ class Pairing:
     crossed: bool
     fixed: bool
     notes: tuple[Note, ...]
-    shifts: tuple[tuple[float, float, float], ...] = ()
+    same_seeds: bool
+    rows: tuple[Codes, Codes]
 
     @property
     def num_pairs(self) -> int:
@@ -84,7 +84,8 @@ class Pairing:
         for k, label in enumerate(regions.named):
             rows = [np.flatnonzero(at == k) for at in places]
             if all(map(len, rows)):
-                parts[label] = replace(self, a=self.a.at(rows[0]), b=self.b.at(rows[1]))
+                a, b = self.a.at(rows[0]), self.b.at(rows[1])
+                parts[label] = replace(self, a=a, b=b, rows=(rows[0], rows[1]))
         return parts
 
 
@@ -126,7 +127,7 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
         unpaired = note(why, a=int(a.alive.sum()), b=int(b.alive.sum()))
         notes = (unpaired, *_lost(a), *_lost(b))
-        return Pairing(_alone(a), _alone(b), False, False, fixed, notes, _shifts(a, b))
+        return _apart(a, b, fixed, notes)
     averaged = []
     for sweep in (a, b):
         if further := tuple(name for name in sweep.params if name not in shared):
@@ -154,26 +155,28 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
         Side(table, settings, images).at(rows, _order(*(by_seed if crossed else [table.T])))
         for table, images in zip(tables, seen, strict=True)
     ]
-    notes = (*averaged, *seed_notes)
-    return Pairing(sides[0], sides[1], True, crossed, fixed or len(common) == 1, notes)
+    notes, every = (*averaged, *seed_notes), np.arange(len(rows))
+    is_fixed = fixed or len(common) == 1
+    return Pairing(sides[0], sides[1], True, crossed, is_fixed, notes, crossed, (every, every))
 
 
-def _shifts(a: Sweep, b: Sweep) -> tuple[tuple[float, float, float], ...]:
-    """`Pairing.shifts`: what the same seeds do to both sides alike cancels."""
-    tables = a.scores[a.alive], b.scores[b.alive]
-    if np.array_equal(a.seeds, b.seeds) and min(map(len, tables)) > 1:
-        shift = own_shift(*tables)
-        return (shift,) if shift else ()
-    shifts = [each for table in tables if (each := seed_shift(table))]
-    return tuple((each.variance / each.num_seeds, each.own_freedom, each.p) for each in shifts)
+def _apart(a: Sweep, b: Sweep, fixed: bool, notes: tuple[Note, ...]) -> Pairing:
+    """All that each side has a score of; columns that are the same seeds stay side by side."""
+    same = np.array_equal(a.seeds, b.seeds)
+    sides = [_alone(sweep, in_order=not same) for sweep in (a, b)]
+    rows = tuple(np.arange(len(side.scores)) for side in sides)
+    return Pairing(sides[0], sides[1], False, False, fixed, notes, same, (rows[0], rows[1]))
 
 
 @lru_cache(_CACHE_SIZE)
-def _alone(sweep: Sweep) -> Side:
-    """All that an objective has a score of, in an order of its own."""
+def _alone(sweep: Sweep, *, in_order: bool) -> Side:
+    """All that an objective has a score of, its rows, and its columns where asked, in an order of
+    its own.
+    """
     table, images = sweep.scores[sweep.alive], sweep.images
     images = images and images.rows(sweep.alive)
-    return Side(table, sweep.settings[sweep.alive], images).at(_order(table), _order(table.T))
+    columns = _order(table.T) if in_order else _ALL
+    return Side(table, sweep.settings[sweep.alive], images).at(_order(table), columns)
 
 
 def _images(sweep: Sweep, codes: Codes, settings: Codes) -> ImageEffects | None:

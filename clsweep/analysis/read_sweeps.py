@@ -20,9 +20,9 @@ from clsweep.analysis.sweep import (
     EVEN_SAMPLERS,
     FAILED_AS,
     LABEL_KEYS,
-    LEFT_OUT,
     WORST,
     Sweep,
+    worst_score,
 )
 from clsweep.errors import nearest
 
@@ -56,8 +56,10 @@ def read_sweeps(
             the values seen are not numbers within them, or where they have no place on the axis.
         limits: the values that the metric can take. Ignored where scores lie outside.
         failed_as: what a failed trial counts as in every statistic, one of `FAILED_AS`: the worst
-            score of the whole table, `chance`, or nothing. Without its failures an objective that
-            crashes where it is bad would look robust. One of which no trial has a score has none.
+            score, `chance`, or nothing. The worst is that of its objective, and where objectives
+            are compared that of those (`sweep.counted_alike`): no other one's matters. Without its
+            failures an objective that crashes where it is bad would look robust. One of which no
+            trial has a score has none.
         chance: the metric of a guess; asked for by `failed_as="chance"`.
 
     Raises:
@@ -76,26 +78,19 @@ def read_sweeps(
         options.sweep(str(name), group, axes.get(str(name), ()), (planned or {}).get(str(name), 0))
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
-    sweeps = _raced_alike(sweeps)
-    if failed_as == LEFT_OUT:
-        return sweeps
-    worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
-    level = float(sign * chance if failed_as == CHANCE and chance is not None else worst)
-    return [_counted(sweep, failed_as, level) for sweep in sweeps]
-
-
-def _counted(sweep: Sweep, failed_as: str, level: float) -> Sweep:
-    """The sweep, its failed trials with the score that they count as."""
-    if not sweep.alive.any() or np.isnan(level):
-        return sweep
-    scores = np.where(sweep.failed, level, sweep.scores)
-    return replace(sweep, scores=scores, failed_as=failed_as, failed_level=level)
+    sweeps = [replace(sweep, failed_as=failed_as) for sweep in _raced_alike(sweeps)]
+    if failed_as == WORST:
+        return [sweep.counted_at(worst_score([sweep])) for sweep in sweeps]
+    guess = sign * chance if failed_as == CHANCE and chance is not None else np.nan
+    return [sweep.counted_at(guess) for sweep in sweeps]
 
 
 def _raced_alike(sweeps: Sequence[Sweep]) -> list[Sweep]:
     """The sweeps with the seeds that a race did not give to every space of their study."""
     studies = [sweep.objective.rpartition("/")[0] for sweep in sweeps]
     raced = {(study, x) for study, sweep in zip(studies, sweeps, strict=True) for x in sweep.raced}
+    if not raced:
+        return list(sweeps)
     return [
         replace(sweep, raced=tuple(x for x in sweep.seeds.tolist() if (study, x) in raced))
         for study, sweep in zip(studies, sweeps, strict=True)

@@ -55,6 +55,7 @@ TEXTS = {
     "IMAGES_DECIDE": "no number of seeds helps, as the {images} scored images decide",
     "RESOLVED_ALONE": "would be resolved alone, but not as one of {tests} (p by Holm)",
     "RESOLVED_BY_INTERVAL": "the interval shows a difference, but the test does not",
+    "RESOLVED_BY_TEST": "the test shows a difference, but the interval does not",
     "FAILURES_DECIDE": "counted or left out, the failed trials give different winners",
     "SAME_SCORES": "both score the same at every seed",
     "NO_NOISE": "no interval: the seeds show no noise, or one side has no repeat",
@@ -85,7 +86,7 @@ TEXTS = {
     "FAILING_VALUES": "most trials at {values} failed: in no band",
     "NO_WHOLE_CONFIG": "no configuration has finished on all {seeds} seeds",
     "RACED_SEEDS": "racing skipped trials of bad configurations: the space is judged by the "
-    "{seeds} seeds that all of the study ran on",
+    "{seeds} seeds that all of the study ran on, its best ones by all seeds",
     "RACED": "racing: the means of configurations rest on {fewest} to {most} seeds",
     "FEWER_SEEDS": "rests on {seeds} of {most} seeds",
     "FRESH_OF_OTHERS": "the fresh seeds are of other settings, so they do not count",
@@ -97,10 +98,7 @@ TEXTS = {
     "DEFAULT_NOT_TRIED": "the default ({at}) is not among the configurations",
     "DEFAULT_NEAREST": "the nearest configuration stands for the default ({at})",
     # How sure the numbers are.
-    "UNEVEN_CELLS": "the seed noise differs between configurations: tests by each one's own",
-    "SEEDS_AS_BLOCKS": "a seed seems to shift all scores alike: tests by what is left of the noise",
-    "UNEVEN_UNSEEN": "{settings} settings of {seeds} seeds: up to {factor} times the noise at the "
-    "worst of them may go unseen, and intervals are then too narrow",
+    "UNEVEN_CELLS": "the seed noise looks uneven (Cochran's test): tests by each setting's own",
     "COPIES": "{copies} of {configs} configurations repeat the scores of others at every seed: "
     "copies carry one draw of the noise",
     "ONE_PER_VALUE": "one configuration per value: no interval",
@@ -126,12 +124,6 @@ TEXTS = {
     "not surely near the best",
     "FULL_LENGTH": "by trials of full length alone: {stopped} of {trials} were stopped early",
     "FEW_SAMPLED": "{settings} sampled settings: intervals may be too narrow",
-    "FEW_FLIPS": "{pairs} pairs are few for sign flips: p is that of t",
-    "P_FLOOR": "{draws} {unit} can give no p below {p_min}",
-    "P_PER_SETTING": "p is for no difference at any setting",
-    "SEED_SHIFT": "a seed seems to shift all settings (F test, p {p}), so the seeds are the draws",
-    "SEED_SHIFT_OF_LEVELS": "a seed seems to shift all scores (F test, p {p}): the intervals of "
-    "levels rest on {seeds} seeds",
     "SPREAD_WITHIN_NOISE": "a spread that does not exceed the noise counts as 0",
     "ASKED_LATER": "asked after {trials} trials had ended, so it is no prediction",
     "THESE_IMAGES": "for the scored images alone",
@@ -144,8 +136,8 @@ TEXTS = {
     "NOISE_OF_CONFIGS": "noise is the configurations that share a {unit}",
     "UNBALANCED": "unbalanced: values of {param} rest on different settings of the others, so no "
     "band",
-    "SHARED_SETTINGS": "averaged over the settings of the others that every value of {param} has "
-    "a score at ({settings} of them)",
+    "LEAST_SQUARES": "least-squares means, as {lost} settings have no score: as if every value of "
+    "{param} had been tried at all settings of the others",
     "AVERAGED": "averaged over its {params}",
     "UNPAIRED_FEW_MATCH": "unpaired, few of their settings match: {a} against {b} configurations",
     "UNPAIRED_NONE_SHARED": "unpaired, they sweep no hyperparameter in common: {a} against {b} "

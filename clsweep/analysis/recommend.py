@@ -23,7 +23,7 @@ from clsweep.analysis.best_setting import (
 )
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import noise_variance
-from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect
+from clsweep.analysis.seed_effects import without_seeds
 from clsweep.analysis.sweep import ANYWHERE, Sweep
 
 _Rows = NDArray[np.int64]
@@ -165,7 +165,7 @@ def config_levels(sweep: Sweep) -> dict[str, Array]:
     """(n,) score, low, high and num_seeds of every configuration, as `config_level` has them."""
     half = np.full(len(sweep.configs), np.nan)
     if sweep.has_repeats:
-        half[sweep.alive] = sweep.levels.half_widths
+        half[sweep.alive] = sweep.noise.half_widths
     if images := sweep.images:
         half = np.hypot(half, images.half_width(images.of_each))
     score = sweep.sign * sweep.means
@@ -241,7 +241,7 @@ def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods
 
 def _shrunk(sweep: Sweep, near: _Rows) -> Array:
     """(n,) means shrunk towards those of `near`, which holds the row itself for none."""
-    values = remove_seed_effect(sweep.scores[sweep.alive], CLEAR)
+    values = without_seeds(sweep.scores[sweep.alive])
     itself = np.arange(len(near))[:, None]
     means = np.where(sweep.alive, sweep.means, 0.0)
     counted = near != itself

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import bootstrap, reasons
-from clsweep.analysis.compare import LARGEST_P, robust_to_failures, without_rounding
+from clsweep.analysis import reasons
+from clsweep.analysis.array_types import Array
+from clsweep.analysis.compare import LARGEST_P, doubt, robust_to_failures, without_rounding
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.mean_tests import mean_difference
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, pair
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.regions import cut, means_by
-from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.regions import Regions, cut, means_by
+from clsweep.analysis.sweep import Sweep, check_by, counted_alike
 from clsweep.analysis.threads import in_threads
 
 WINNER_COLUMNS = {
@@ -63,9 +65,27 @@ def _met(
     if region not in parts:
         lacking = note(Reason.NO_PAIR, a=best.objective, b=other.objective)
         return Evidence(np.nan), [*whole.notes, lacking]
-    rng = np.random.default_rng(bootstrap.DRAWS_SEED)
-    test, _, more = mean_difference(parts[region], whole, len(parts), rng)
-    return test, [*whole.notes, *more]
+    return mean_difference(parts[region], whole)[0], [*whole.notes]
+
+
+def _means_at(regions: Regions, sweep: Sweep) -> Array:
+    """(R,) mean of the configurations in each region that have a score; NaN for none."""
+    at = regions.place(sweep.settings[regions.param][sweep.alive])
+    return means_by(at, sweep.means[sweep.alive], len(regions))
+
+
+def _leads(regions: Regions, sweeps: Sequence[Sweep], means: Array) -> Array:
+    """(n, n, R) mean of each objective less that of another one, NaN with itself. Failed trials
+    count as the worst score of the two, as where these are tested.
+    """
+    leads = means[:, None] - means
+    for one, other in combinations(range(len(sweeps)), 2):
+        pair = sweeps[one], sweeps[other]
+        if any(each.num_failed for each in pair):
+            a, b = (_means_at(regions, each) for each in counted_alike(*pair))
+            leads[one, other], leads[other, one] = a - b, b - a
+    leads[np.diag_indices(len(sweeps))] = np.nan
+    return leads
 
 
 def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
@@ -79,22 +99,21 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         nobody = {"by": by, "resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
         return pd.DataFrame([blank | nobody], columns=list(WINNER_COLUMNS))
     regions = cut(by, competing, per_bin=PAIRS_PER_BIN)
-    # (objectives, regions): mean of the configurations there that have a score; NaN for none
-    at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
-    levels = [sweep.means[sweep.alive] for sweep in competing]
-    means = np.stack([means_by(*each, len(regions)) for each in zip(at, levels, strict=True)])
+    means = np.stack([_means_at(regions, sweep) for sweep in competing])
+    leads = _leads(regions, competing, means)
 
     @cache
     def parts_of(ab: tuple[int, ...]) -> tuple[Pairing, dict[str, Pairing]]:
-        whole = pair(*(competing[place] for place in ab))
+        whole = pair(*counted_alike(*(competing[place] for place in ab)))
         return whole, whole.split(regions)
 
     def contest(k: int) -> dict[str, Any] | None:
         """The best of a region against every other."""
-        known = np.argsort(-means[:, k], kind="stable")[: np.isfinite(means[:, k]).sum()].tolist()
+        known = np.flatnonzero(np.isfinite(means[:, k])).tolist()
         if not known:
             return None
-        best, *others = known
+        best = max(known, key=lambda one: np.nanmin(np.append(leads[one, known, k], np.inf)))
+        others = sorted({*known} - {best}, key=lambda other: leads[best, other, k])
         row: dict[str, Any] = {
             "by": by, "region": regions.named[k], "p_holm": np.nan, "excludes": False,
             "value_low": regions.low[k], "value_high": regions.high[k],
@@ -116,8 +135,14 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         row["excludes"] = all(test.low > 0 for test in tests)
         return row | noted(*reasons_of_row)
 
-    table = pd.DataFrame([row for row in in_threads(contest, range(len(regions))) if row])
-    table["p_holm"] = holm(table["p_holm"].to_numpy())
-    table["resolved"] = table["excludes"] & (table["p_holm"] <= LARGEST_P)
-    table["winner"] = table["objective"].where(table["resolved"], "")
-    return table.reindex(columns=list(WINNER_COLUMNS))
+    rows = [row for row in in_threads(contest, range(len(regions))) if row]
+    adjusted = holm(np.array([row["p_holm"] for row in rows], dtype=float))
+    tests = int(np.isfinite(adjusted).sum())
+    for row, p_holm in zip(rows, adjusted, strict=True):
+        alone, excludes = row["p_holm"], row["excludes"]
+        row["resolved"] = bool(excludes and p_holm <= LARGEST_P)
+        row |= {"p_holm": p_holm, "winner": row["objective"] * row["resolved"]}
+        if not row["resolved"] and not row["reason"]:
+            why = doubt(alone, by_interval=excludes, tests=tests)
+            row |= noted(*row["note"], why=why)
+    return pd.DataFrame(rows, columns=list(WINNER_COLUMNS))

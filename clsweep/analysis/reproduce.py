@@ -4,7 +4,7 @@ Shape legend: n = configurations of an objective, S_i = scores of configuration 
 
 The model is x_is = theta_i + e_is, and a printed number y is one more run of its configuration,
 rounded to its last decimal of size r. So for the mean m_i, with s^2 the noise of the seeds pooled
-over the configurations of the objective, and by what a seed does to all (`seed_effects.Levels`),
+over the configurations of the objective, and by what a seed does to all (`noise`),
 
     m_i +- t s / sqrt(S_i)                                 the measured level
     m_i - y +- t sqrt(s^2 / S_i + s^2 + r^2 / 12)          the difference, a prediction interval
@@ -27,8 +27,8 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.seed_effects import Levels
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
 
@@ -124,10 +124,10 @@ def half_widths(scores: Array, row: int, *, spread: float, rounding: float) -> t
     and of it less a printed number, with its spread (NaN: that of a seed) and the size of its last
     decimal. NaN without noise.
     """
-    levels = Levels.of(scores, np.zeros(len(scores), dtype=bool))
+    noise = noise_of(scores, by_seed=True)
     known = rounding**2 / 12 + (0.0 if math.isnan(spread) else spread**2)
-    of_mean = float(levels.half_widths[row])
-    apart = float(levels.over(1.0 / levels.counts + math.isnan(spread), known)[row])
+    of_mean = float(noise.half_widths[row])
+    apart = float(noise.over(1.0 / noise.counts + math.isnan(spread), known)[row])
     return (of_mean, apart) if of_mean > 0 else (math.nan, math.nan)
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
+from scipy import sparse, special
 
 from clsweep.analysis import CONFIDENCE
 from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts
-from clsweep.analysis.nested import others_of
-from clsweep.analysis.noise import half_width, noise_of
+from clsweep.analysis.marginal_weights import MarginalWeights, marginal_weights
+from clsweep.analysis.noise import Noise, square_and_add
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
 from clsweep.analysis.score_table import (
@@ -30,7 +30,7 @@ from clsweep.analysis.score_table import (
     rounding,
     row_means,
 )
-from clsweep.analysis.seed_effects import TwoWay, impute_seed_effect, seed_shift
+from clsweep.analysis.seed_effects import SeedBlocks, adjusted_for_seeds
 from clsweep.analysis.sweep import Sweep
 
 
@@ -55,7 +55,9 @@ class Response:
             sample of them.
         notes: what the table is made of.
         images: those that the rows are scored on.
-        shift: what a seed seems to do to all configurations; None where a column is no seed.
+        noise: of the configurations with a score; None where their spread is the noise.
+        blocks: the seeds as all configurations show them; None where none can be told.
+        weights: of the configurations that a row is made of; of a grid alone.
     """
 
     param: str
@@ -72,15 +74,18 @@ class Response:
     balanced: bool = True
     notes: tuple[Note, ...] = ()
     images: ImageEffects | None = None
-    shift: TwoWay | None = None
+    noise: Noise | None = None
+    blocks: SeedBlocks | None = None
+    weights: MarginalWeights | None = None
 
     @classmethod
     def of_configs(cls, sweep: Sweep) -> Response:
         """The table with one row a configuration and one column a seed."""
         none = np.empty(0)
         arrays = sweep.scores, not sweep.is_grid, sweep.failing, sweep.unknown
-        shift = seed_shift(sweep.scores[sweep.alive])
-        return cls("", sweep.label, none, none, none, *arrays, images=sweep.images, shift=shift)
+        noise = sweep.noise if sweep.alive.any() else None
+        table = cls("", sweep.label, none, none, none, *arrays, images=sweep.images, noise=noise)
+        return replace(table, blocks=noise.blocks if noise else None)
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
@@ -89,17 +94,17 @@ class Response:
 
     @cached_property
     def still(self) -> Array:
-        """(rows, repeats) the scores without the shift."""
-        if not self.shift:
+        """(rows, repeats) the scores without what a seed gives to all."""
+        if not self.blocks:
             return self.scores
         scores = np.full_like(self.scores, np.nan)
-        scores[self.alive] = self.shift.without(self.scores[self.alive])
+        scores[self.alive] = self.blocks.without(self.scores[self.alive])
         return scores
 
     @property
-    def freedom_kept(self) -> float:
-        """The part of the noise's degrees of freedom that taking the shift out leaves."""
-        return 1.0 - 1.0 / int(self.alive.sum()) if self.shift else 1.0
+    def residual_freedom(self) -> float:
+        """The part of the noise's degrees of freedom that the seeds' effects leave."""
+        return 1.0 - 1.0 / int(self.alive.sum()) if self.blocks else 1.0
 
 
 def _by_value(means: Array, levels: Codes, num: int) -> Array:
@@ -116,29 +121,28 @@ def respond(sweep: Sweep, param: str) -> Response:
     """Averages over the other swept hyperparameters at each value of `param`, one row a value or
     bin.
 
-    On a grid the noise is the seeds (`_average`). Where configurations have no score, all values
-    are averaged over the settings of the others that each of them has; without any such setting
-    the table is not `balanced`. In a qmc or random design the noise is the
+    On a grid the noise is the seeds (`_average`). Where configurations have no score, the levels
+    are least-squares means (`marginal_weights`). In a qmc or random design the noise is the
     configurations that share a value, whose other hyperparameters differ: a column is one of them.
     Its numbers may be cut by rank into bins (`regions.cut`).
     """
     regions = cut(param, [sweep])
     levels = regions.place(sweep.settings[param])
-    num, balanced, rows = len(regions), True, sweep.alive
-    notes, shift = [], None
+    num, blocks, weights = len(regions), None, None
+    notes: list[Note] = []
     if regions.is_binned:
         notes.append(note(Reason.BINNED, param=param, bins=len(regions.starts)))
     if sweep.samplers == ("grid",):
-        used, num_shared = shared_settings(sweep, param, levels)
-        balanced = num_shared > 0
-        rows = used if balanced else rows
-        table = _average(impute_seed_effect(sweep.scores[rows]), levels[rows], num)
+        weights = marginal_weights(sweep, param, levels, num)
+        notes += weights.notes
+        scores = sweep.scores[sweep.alive]
+        table = _average(adjusted_for_seeds(scores), weights.table)
         # seen best by all configurations, which all values share
-        shift = seed_shift(sweep.scores[rows]) if num > 1 else None
-        if not balanced:
-            notes.append(note(Reason.UNBALANCED, param=param))
-        elif (~used & sweep.alive).any():
-            notes.append(note(Reason.SHARED_SETTINGS, param=param, settings=num_shared))
+        blocks = sweep.noise.blocks if num > 1 else None
+        if blocks and not np.isfinite(scores).all():  # a column is no seed
+            still = _average(scores - blocks.effects, weights.table)
+            effects = (table - still)[np.isfinite(table).any(axis=1)]
+            blocks = replace(blocks, effects=effects)
     else:
         table = _by_value(sweep.means, levels, num)
         notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
@@ -147,9 +151,6 @@ def respond(sweep: Sweep, param: str) -> Response:
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
         middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
-    if shift and not np.isfinite(sweep.scores[rows]).all():  # a column is no seed
-        still = _average(sweep.scores[rows] - shift.effects, levels[rows], num)
-        shift = replace(shift, effects=(table - still)[np.isfinite(table).any(axis=1)])
     num_failed, num_measured, unknown = (
         np.bincount(levels, each, num)
         for each in (sweep.failed.sum(axis=1), sweep.num_measured, sweep.unknown)
@@ -167,10 +168,12 @@ def respond(sweep: Sweep, param: str) -> Response:
         unknown=unknown > 0,
         binned=regions.is_binned,
         of_seeds=of_seeds,
-        balanced=balanced,
+        balanced=weights is None or weights.balanced,
         notes=tuple(notes),
-        images=images and images.rows(rows).averaged(levels[rows], num),
-        shift=shift,
+        images=images and images.rows(sweep.alive).averaged(levels[sweep.alive], num),
+        noise=None if weights is None else sweep.noise,
+        blocks=blocks,
+        weights=weights,
     )
 
 
@@ -211,7 +214,7 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     variance = float(noise_variance(table.still[rows][usable]))
     columns["level_noise"] = float(np.sqrt(variance / mean_seeds(scores)))
     tail = (1 - CONFIDENCE) / (len(scores) - 1)
-    quantile = float(special.stdtrit(freedom * table.freedom_kept, 1 - tail))
+    quantile = float(special.stdtrit(freedom * table.residual_freedom, 1 - tail))
     spread = variance * (1 / counts + 1 / counts.min())
     if table.images:
         images = table.images.rows(rows[usable])
@@ -241,7 +244,7 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
 
     b = sum_k c_k m_k,  c_k = (x_k - mean x) / sum_k (x_k - mean x)^2
 
-    On a grid over the rows of the table, with Var(b) = sum_k c_k^2 s_k^2 / S_k (`noise_of`). In a
+    On a grid over the rows of the table, with the residual's variance (`Noise.of_sum`). In a
     sample over its configurations, with the HC3 variance sum_k (c_k e_k / (1 - h_k))^2, e the
     residuals and h the leverages, which holds for a curve that is not a line too (Long and Ervin
     2000).
@@ -267,56 +270,37 @@ def slope(sweep: Sweep, table: Response) -> tuple[float, float, float]:
         leverage = 1.0 / len(y) + weights * centred
         residuals = y - y.mean() - value * centred
         variance = float(np.square(weights * residuals / np.maximum(1.0 - leverage, 1e-9)).sum())
+        parts = [(variance, freedom)]
     else:
-        still = table.still[used]  # what a seed does to all cancels in a slope
-        counts, noise = np.isfinite(still).sum(axis=1), noise_of(still)
-        variance, freedom = noise.of_sum(np.square(weights) / counts)
-        freedom = freedom * table.freedom_kept if noise.freedom else 0
-    if freedom < 1:
+        of_rows = np.zeros(len(used))
+        of_rows[used] = weights
+        of_levels = table.weights
+        parts = of_levels.parts(sweep, of_rows) if of_levels else sweep.noise.parts(of_rows)
+    if not parts or min(freedom for _, freedom in parts) < 1:
         return value, np.nan, np.nan
-    half = float(half_width(1.0, freedom)) * variance**0.5
+    half = square_and_add(parts)
     if images := sweep.images if table.sampled else table.images:
         half = float(np.hypot(half, images.half_width(images.rows(used).variance(weights))))
     return value, value - half, value + half
 
 
-def shared_settings(
-    sweep: Sweep, param: str, levels: NDArray[Any]
-) -> tuple[NDArray[np.bool_], int]:
-    """(n,) bool, scored configurations at settings of the others that all values with a score
-    have; how many.
-    """
-    others = others_of(sweep, param)
-    blocks: NDArray[Any] = np.zeros(len(levels), dtype=np.int64)
-    if others:
-        blocks = sweep.settings.groupby(others, dropna=False, sort=False).ngroup().to_numpy()
-    cells = np.unique(np.stack([blocks, levels], axis=1)[sweep.alive], axis=0)
-    if not len(cells):
-        return sweep.alive, 0
-    num_values = len(np.unique(cells[:, 1]))
-    complete = np.bincount(cells[:, 0], minlength=int(blocks.max()) + 1) == num_values
-    return np.asarray(sweep.alive & complete[blocks]), int(complete.sum())
-
-
-def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
-    """(num, columns) averages over the configurations (n, S) of each level; NaN for none.
+def _average(scores: Array, weights: sparse.csr_array) -> Array:
+    """(num, columns) averages over the configurations (n, S) by weights (num, n); NaN for none.
 
     Of a complete table a column is a seed. Else it is made of one score of each configuration
-    (`score_table.drop_nan_columns`): the columns of a level vary about its mean, mean_i m_i, as
-    much as the scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
+    (`score_table.drop_nan_columns`): the columns of a level vary about its mean, sum_i w_i m_i, as
+    much as the scores say of that mean,  s_w^2 sum_i w_i^2 / S_i.
     """
     table = drop_nan_columns(scores)
     present = np.isfinite(table)
     counts, means = present.sum(axis=1), row_means(table)
-    size = np.maximum(np.bincount(levels, minlength=num), 1)
-    off = np.zeros((num, table.shape[1]))
-    np.add.at(off, levels, np.where(present, table - means[:, None], 0.0))
-    columns = np.zeros(num, dtype=np.int64)
-    np.maximum.at(columns, levels, counts)
-    spare = np.bincount(levels, counts - 1, num)
-    columns[spare == 0] = np.minimum(columns[spare == 0], 1)
-    parts = np.bincount(levels, 1.0 / counts, num)
-    scale = np.sqrt((columns - 1) * columns * parts / np.maximum(spare, 1))
-    level = np.bincount(levels, means, num) / size
-    averages = level[:, None] + (scale / size)[:, None] * off
+    off = weights @ np.where(present, table - means[:, None], 0.0)
+    squares = weights.power(2)
+    columns = (weights.astype(bool).astype(np.int64).multiply(counts[None])).max(axis=1).toarray()
+    columns = np.asarray(columns).ravel().astype(np.int64)
+    spare = squares @ (counts - 1.0)
+    columns[spare <= 0] = np.minimum(columns[spare <= 0], 1)
+    parts = squares @ (1.0 / counts)
+    scale = np.sqrt((columns - 1) * columns * parts / np.where(spare > 0, spare, 1.0))
+    averages = (weights @ means)[:, None] + scale[:, None] * off
     return np.where(np.arange(table.shape[1]) < columns[:, None], averages, np.nan)

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, why_no_best
+from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, tuned_level, why_no_best
 from clsweep.analysis.bootstrap import in_resample_order
 from clsweep.analysis.cross_fit import best_level
-from clsweep.analysis.hidden_noise import hidden_noise_note
 from clsweep.analysis.image_intervals import image_parts, spread_of, spread_without, widened
 from clsweep.analysis.nested import branch_note, conditional
+from clsweep.analysis.noise import half_width, square_and_add
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.response import Response, band, respond, slope
 from clsweep.analysis.score_table import drop_nan_columns, row_means
-from clsweep.analysis.seed_effects import impute_seed_effect, without_gaps
+from clsweep.analysis.seed_effects import adjusted_for_seeds, without_gaps
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
 from clsweep.analysis.spread_intervals import limited, spread_intervals
 from clsweep.analysis.sweep import WORST, Sweep, check_by
@@ -51,7 +51,8 @@ ROBUSTNESS_COLUMNS = {
     "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
     "optimistic",
     "best_level": "L: level of the best, picked without the seed that scores it "
-    "(cross-fitted, cross_fit.best_level). Regret and shares count against it",
+    "(cross-fitted, cross_fit.best_level). Regret and shares count against it. Of a race by all "
+    "seeds of the best ones, as when tuned; regret and shares by the seeds that all ran on",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
     "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
     "the worst score seen. Intervals are then open (none) at the end that it could move",
@@ -195,11 +196,10 @@ def _measure(
     population = table.sampled and not table.param
     parts = image_parts(table.images, table.alive)
     point = spread_statistics(values, within=within, parts=parts)
-    if table.shift:  # which is no part of the noise
-        still = drop_nan_columns(table.still[table.alive])
-        point["sd_star"] = spread_statistics(still, within=within)["sd_star"]
+    still = drop_nan_columns(table.still[table.alive])
+    point["sd_star"] = spread_statistics(still, within=within)["sd_star"]
     point["sd_star"] = spread_without(point["sd_star"], spread_of(table.images, table.alive))
-    bounds = statistic_intervals(table, within, notes)
+    bounds = statistic_intervals(sweep, table, within)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
         notes += [note(alone), note(Reason.NOT_CORRECTED)]
@@ -207,7 +207,7 @@ def _measure(
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        without = statistic_intervals(_table(sweep.measured, by), within, [])
+        without = statistic_intervals(sweep.measured, _table(sweep.measured, by), within)
         for name, (low, high) in without.items():  # they hold whatever failed trials count as
             mine = bounds[name]
             bounds[name] = float(np.minimum(mine[0], low)), float(np.maximum(mine[1], high))
@@ -250,19 +250,18 @@ def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) 
     return row
 
 
-def statistic_intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
-    """The intervals of a table's statistics; a seed's shift of all rows is taken out, widens the
-    intervals of levels by its own, and is said in `notes`.
+def statistic_intervals(sweep: Sweep, table: Response, within: float) -> Bounds:
+    """The intervals of a table's statistics. Seeds are blocks: what one gives to all rows is taken
+    out, and widens the intervals of levels by its own (`square_and_add`).
     """
-    if shift := table.shift:
-        notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
     values = in_resample_order(drop_nan_columns(table.still[table.alive]))
     images = table.images and table.images.rows(table.alive)
     parts, population = image_parts(images), table.sampled and not table.param
     bounds = spread_intervals(values, population=population, within=within, parts=parts)
-    notes += hidden_noise_note(values) if table.of_seeds else ()
-    if shift and bounds:
-        bounds |= {name: widened(*bounds[name], shift.half_width) for name in _LEVELS}
+    if bounds and table.noise:
+        bounds |= _levels_by_seeds(
+            bounds, table, sweep, float(row_means(values).mean()), population
+        )
     if bounds and images:
         low, high = spread_without(bounds["sd_star"], images.spread)
         bounds["sd_star"] = float(low), float(high)
@@ -274,6 +273,26 @@ def statistic_intervals(table: Response, within: float, notes: list[Note]) -> Bo
             bounds[name] = bounds[name][0], max(bounds[name][1], float(near[name]))
         bounds |= limited(bounds)
     return bounds
+
+
+def _levels_by_seeds(
+    bounds: Bounds, table: Response, sweep: Sweep, mean: float, population: bool
+) -> Bounds:
+    """The intervals of levels with what seeds give to all rows. On a grid that of the mean is by
+    the seeds alone (`Noise.parts`).
+    """
+    noise = table.noise
+    assert noise
+    more = float(half_width(*noise.of_seeds))
+    if population:
+        return {name: widened(*bounds[name], more) for name in _LEVELS}
+    evenly = table.alive / int(table.alive.sum())
+    parts = (
+        table.weights.parts(sweep, evenly) if table.weights else noise.parts(evenly[table.alive])
+    )
+    half = square_and_add(part for part in parts if part[1] > 0)
+    widest = {name: widened(*bounds[name], more) for name in _LEVELS}
+    return widest | {"mean": (mean - half, mean + half)}
 
 
 def shrunk_to_spread(values: Array, sd_star: float) -> Array:
@@ -344,14 +363,14 @@ def _extremes(
     if not len(alive):
         return {}
     scores = table.scores[alive]
-    means = row_means(scores if table.param else impute_seed_effect(scores))
+    means = row_means(scores if table.param else adjusted_for_seeds(scores))
     top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
     picked = None if table.param else best_setting(sweep)
     row: dict[str, Any] = {}
     if table.param or picked:
         top = picked.row if picked else top
-        level = sweep.measured.means[top] if picked else np.nanmean(table.scores[top])
-        row = {"best": sweep.sign * float(level)}
+        of_table = float(np.nanmean(table.scores[top]))
+        row = {"best": sweep.sign * float(sweep.measured.means[top] if picked else of_table)}
         if picked and picked.row != picked.first:
             notes.append(note(Reason.BY_STUDY_SEEDS, at=sweep.label(picked.first)))
         if picked:
@@ -362,6 +381,9 @@ def _extremes(
     if with_worst and len(alive) > 1:
         row["worst_at"] = table.label(low)
         if not table.unknown.any():
-            row |= {"worst": sweep.sign * float(means.min())}
-            row["range"] = abs(row.get("best", np.nan) - row["worst"])
+            row["worst"] = sweep.sign * float(means.min())
+            best = sweep.sign * of_table if sweep.raced and row else row.get("best", np.nan)
+            row["range"] = abs(best - row["worst"])
+    if sweep.raced and picked:  # whose further seeds are of the best ones
+        row["best_level"] = sweep.sign * tuned_level(sweep, picked)
     return row

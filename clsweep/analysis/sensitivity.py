@@ -18,12 +18,11 @@ import pandas as pd
 from clsweep.analysis import MIN_SAMPLED, TAIL, bootstrap, reasons
 from clsweep.analysis.anova import anova, grid_of
 from clsweep.analysis.array_types import Array, Codes
-from clsweep.analysis.hidden_noise import hidden_noise_note
 from clsweep.analysis.nested import nested_as_factor
 from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import noise_variance
-from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect
+from clsweep.analysis.seed_effects import without_seeds
 from clsweep.analysis.sobol import draws, inert_totals
 from clsweep.analysis.surrogate import Space, Surrogate, cross_validate, fit, off_axis, read_space
 from clsweep.analysis.sweep import Sweep
@@ -149,7 +148,7 @@ def sensitivity_rows(
     noise = np.zeros(num)
     if is_repeated := bool((counts[~silent] > 1).any()):
         # What a seed does to all moves no mean against another.
-        still = remove_seed_effect(scores[~silent], CLEAR)
+        still = without_seeds(scores[~silent])
         noise = np.where(silent, 0.0, noise_variance(still) / counts)
     if is_repeated and np.ptp(means) > 0:
         common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
@@ -161,7 +160,6 @@ def sensitivity_rows(
         for row in terms:
             if "cell" in row:
                 row |= _cell(sweep, str(row["term"]), row, order)
-        notes += hidden_noise_note(scores[~silent])
     else:
         common["method"] = "sobol"
         data = space, inputs, noise, groups
@@ -275,7 +273,7 @@ def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Swe
         weak = note(Reason.SURROGATE_WEAK, r2=r2, ceiling=ceiling)
     if np.isnan(ceiling) or ceiling >= 0.5:
         return [weak, note(Reason.NEEDS_CONFIGS, needs_configs=2 * num)]
-    noise = float(noise_variance(remove_seed_effect(sweep.scores[sweep.alive], CLEAR)))
+    noise = float(noise_variance(without_seeds(sweep.scores[sweep.alive])))
     # Noise a quarter of the spread: a ceiling of 0.75.
     seeds = int(np.ceil(3.0 * noise / (ceiling * variance)))
     return [weak, note(Reason.NEEDS_SEEDS, needs_seeds=seeds)]

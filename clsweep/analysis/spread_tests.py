@@ -14,9 +14,12 @@ from clsweep.analysis import TAIL, bootstrap
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import redrawn_tables, tail_p
 from clsweep.analysis.evidence import Evidence
-from clsweep.analysis.mean_tests import _DRAWN_SCORES, CHUNK
 
+# scores drawn for one comparison; it sets the number of resamples, fewer for a large table
+_DRAWN_SCORES = 1_000_000
+CHUNK = 500_000  # of them held at once
 FEWEST_RESAMPLES = 30
+FEW_BEYOND = 5  # resamples beyond 0: with fewer p is that of a normal distribution of their SD
 # Resamples that are too few for percentiles: their spread and a t quantile instead.
 _FEW_RESAMPLES = 400
 Measures = tuple[Callable[[Array, bool], Array], Callable[[Array, bool], Array]]
@@ -70,7 +73,10 @@ def spread_effect(
     # The nearest draw outwards, not a point between two, which infinite ones do not have.
     low = float(np.quantile(low_draws, tail, method="lower"))
     high = float(np.quantile(high_draws, 1.0 - tail, method="higher"))
-    return Evidence(estimate, low, high, *tail_p(low_draws, high_draws), se, np.inf)
+    p, p_min = tail_p(low_draws, high_draws)
+    if p <= FEW_BEYOND * p_min and se > 0:  # so few draws beyond 0 do not tell its size
+        p, p_min = min(p, float(2.0 * special.ndtr(-abs(estimate) / se))), 0.0
+    return Evidence(estimate, low, high, p, p_min, se, np.inf)
 
 
 def _redrawn(

@@ -16,7 +16,7 @@ from clsweep.analysis.image_intervals import ImageEffects, TrialHits
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import row_means
-from clsweep.analysis.seed_effects import Levels, impute_seed_effect
+from clsweep.analysis.seed_effects import adjusted_for_seeds
 from clsweep.display.numbers import setting_column
 from clsweep.errors import nearest
 
@@ -25,8 +25,8 @@ EVEN_SAMPLERS = ("grid", "qmc", "random")
 ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
 LABEL_KEYS = ("objective", "config", "seed")
 ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
-# What a failed trial counts as, in every statistic: the worst score that any objective of the table
-# has, the score of a guess, or nothing.
+# What a failed trial counts as, in every statistic: the worst score of the objectives that are
+# compared (`counted_alike`), the score of a guess, or nothing.
 FAILED_AS = WORST, CHANCE, LEFT_OUT = "worst", "chance", "left out"
 COUNTED_AS = {
     WORST: Reason.TRIALS_FAILED_AS_WORST,
@@ -53,7 +53,8 @@ class Sweep:
             failed trial counts at `failed_level`.
         failed: (n, S) bool, trials that failed, or finished without a finite metric.
         failed_as: one of `FAILED_AS`.
-        failed_level: the score of a failed trial, as `scores` are; NaN: they are left out.
+        failed_level: the score of a failed trial, as `scores` are; NaN: they are left out. The
+            worst score is the objective's own, and of those compared that of `counted_alike`.
         samplers: how the configurations were chosen, usually one name.
         num_trials, num_stopped, num_skipped: trials that ran; of them stopped early; that a race
             left out.
@@ -101,6 +102,12 @@ class Sweep:
         """
         measured = np.where(self.failed, np.nan, self.scores)
         return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
+
+    def counted_at(self, level: float) -> Sweep:
+        """The same with failed trials at this score; where none has a score, or NaN, as it is."""
+        if not self.alive.any() or np.isnan(level):
+            return self
+        return replace(self, scores=np.where(self.failed, level, self.scores), failed_level=level)
 
     @cached_property
     def of_space(self) -> Sweep:
@@ -238,21 +245,16 @@ class Sweep:
     @cached_property
     def means(self) -> Array:
         """(n,) mean score over the seeds present, NaN for a configuration without any; where scores
-        are missing, without what a seed likely gives to all (`seed_effects.impute_seed_effect`).
+        are missing, the least-squares mean beside the seeds (`seed_effects.adjusted_for_seeds`).
         """
         means = np.full(len(self.scores), np.nan)
-        means[self.alive] = row_means(impute_seed_effect(self.scores[self.alive]))
+        means[self.alive] = row_means(adjusted_for_seeds(self.scores[self.alive]))
         return means
 
     @cached_property
     def noise(self) -> Noise:
         """The noise of the configurations with a score."""
-        return noise_of(self.scores[self.alive], self.silent[self.alive])
-
-    @cached_property
-    def levels(self) -> Levels:
-        """Of the configurations with a score."""
-        return Levels.of(self.scores[self.alive], self.silent[self.alive])
+        return noise_of(self.scores[self.alive], self.silent[self.alive], by_seed=True)
 
     @cached_property
     def images(self) -> ImageEffects | None:
@@ -300,6 +302,22 @@ class Sweep:
         }
 
 
+def worst_score(sweeps: Sequence[Sweep]) -> float:
+    """The worst that was measured in any of them; NaN where nothing was."""
+    measured = (sweep.measured for sweep in sweeps)
+    return float(min((np.nanmin(x.scores) for x in measured if x.alive.any()), default=np.nan))
+
+
+def counted_alike(*sweeps: Sweep) -> list[Sweep]:
+    """The sweeps that a difference is of, failed trials at the worst score of any of these. Those
+    that count as chance, or are left out, stay so.
+    """
+    if not any(sweep.num_failed and sweep.failed_as == WORST for sweep in sweeps):
+        return [*sweeps]
+    level = worst_score(sweeps)
+    return [x.counted_at(level) if x.num_failed and x.failed_as == WORST else x for x in sweeps]
+
+
 def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
     """Raises ValueError where no objective sweeps `by`."""
     swept = list(dict.fromkeys(name for sweep in sweeps for name in sweep.params))
@@ -312,5 +330,9 @@ def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
 
 def as_far_as_levels(differences: pd.DataFrame, sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """Intervals `low`, `high` of differences of levels, no further than two levels can differ."""
-    most = max((np.ptp(sweep.limits) for sweep in sweeps), default=np.inf)
+    return no_further(differences, max((np.ptp(x.limits) for x in sweeps), default=np.inf))
+
+
+def no_further(differences: pd.DataFrame, most: float) -> pd.DataFrame:
+    """Intervals `low`, `high` of differences that end at the largest there can be: 1 of shares."""
     return differences.assign(**{n: differences[n].clip(-most, most) for n in ("low", "high")})

@@ -119,7 +119,7 @@ def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     if images := sweep.images:
         variances = images.rows(sweep.alive).variance_of(near, values)
         low, high = widened(low, high, images.half_width(variances.get("share", 0.0)))
-        sd_star = statistic_intervals(table, 1.0, [])["sd_star"]
+        sd_star = statistic_intervals(sweep, table, 1.0)["sd_star"]
         high = np.maximum(high, near(shrunk_to_spread(values, sd_star[0]))["share"][0])
     return np.clip([low, high], 0.0, 1.0)
 

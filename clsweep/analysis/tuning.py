@@ -12,13 +12,18 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.bootstrap import CHUNK_SCORES, num_resamples, redrawn_tables
+from clsweep.analysis.bootstrap import (
+    CHUNK_SCORES,
+    FEW_RESAMPLES,
+    num_resamples,
+    redrawn_tables,
+)
 from clsweep.analysis.cross_fit import best_level, cross_fit_folds
 from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, row_means
-from clsweep.analysis.seed_effects import CLEAR, remove_seed_effect, seed_shift, without_gaps
+from clsweep.analysis.seed_effects import without_gaps, without_seeds
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
@@ -36,7 +41,7 @@ BEST_OF_K_COLUMNS = {
 COST_COLUMNS = {
     "objective": "name, in order of first appearance",
     "best_level": "level of the best of all n, as in robustness: picked without the seed that "
-    "scores it",
+    "scores it; none of a race, whose best ones have further seeds",
     "k_within": "smallest k with expected >= best_level - within: random tries that tuning costs",
     "k_low": "interval of k_within, percentiles of the bootstrap",
     "k_high": "",
@@ -94,14 +99,14 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
     point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
-    # What a seed gives to all is added below. Rows whose noise is uneven seem to share some, too.
-    draws, num = _draws(sweep, remove_seed_effect(sweep.scores, CLEAR), ks), len(sweep.configs)
+    # What a seed gives to all is added below.
+    draws, num = _draws(sweep, without_seeds(sweep.scores), ks), len(sweep.configs)
     half = _half_width(draws)
     if len(draws) and not sweep.is_grid:  # with the t of so many
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
         half[2 * ks > num] = np.nan  # one configuration decides
-    if shift := seed_shift(sweep.scores):
-        half = np.hypot(half, shift.half_width)
+    if sweep.alive.any():
+        half = np.hypot(half, half_width(*sweep.noise.of_seeds))
     half = np.hypot(half, _of_images(sweep, lambda tables: _curves(tables, weights)))
     return point, point - half, point + half
 
@@ -149,10 +154,12 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
     point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
-    draws = _draws(sweep, remove_seed_effect(sweep.scores), ks)
+    draws = _draws(sweep, without_seeds(sweep.scores), ks)
     parts = image_parts(given.images, given.alive)
     level = float(best_level(without_gaps(given.scores[given.alive]), parts))
-    row |= {"best_level": sweep.sign * level, "k_within": _first_k(ks, point, within)}
+    row["k_within"] = _first_k(ks, point, within)
+    if not sweep.is_raced:  # its best ones stand at the level of all seeds
+        row["best_level"] = sweep.sign * level
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
         low, high = np.quantile(drawn, [TAIL, (1 + CONFIDENCE) / 2])
@@ -166,9 +173,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
         drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
-            drawn_gains += map(
-                gains, noisy_tables(drop_nan_columns(remove_seed_effect(sweep.scores)))
-            )
+            drawn_gains += map(gains, noisy_tables(drop_nan_columns(without_seeds(sweep.scores))))
         half = float(_half_width(np.concatenate(drawn_gains)))
         half = 0.0 if half <= float(rounding(sweep.means[sweep.alive])) else half
         half = float(np.hypot(half, _of_images(sweep, gains)))
@@ -293,13 +298,16 @@ def noisy_tables(
 
 
 def _half_width(draws: Array) -> Array:
-    """Half the interval from resamples (B, ...): t_{B-1} SD; NaN without any.
+    """Half the interval from resamples (B, ...): the distance from their mean that 95 % of them
+    keep; of few t_{B-1} SD; NaN without any.
 
     About the estimate, not their percentiles: the resamples' own centre carries the noise of the
     observed means, from which a maximum makes a level that is too high.
     """
     if len(draws) < 2:
         return np.full(draws.shape[1:], np.nan)
+    if len(draws) >= FEW_RESAMPLES:
+        return np.asarray(np.quantile(np.abs(draws - draws.mean(axis=0)), CONFIDENCE, axis=0))
     return np.asarray(
         special.stdtrit(len(draws) - 1, (1 + CONFIDENCE) / 2) * draws.std(axis=0, ddof=1)
     )

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from clsweep.display.printing import print_table
+from clsweep.display.printing import print_note
 from clsweep.display.text import say
 from clsweep.errors import RequestError, UserError
 
 if TYPE_CHECKING:
     from clsweep.cluster.runner import RunSummary
-    from clsweep.results.reading import StudyTables
 
 
 EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
@@ -76,13 +75,6 @@ def missing_extra(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
     return f"{command}: needs {package}, which is not installed here: pip install clsweep"
 
 
-def print_failures(results: StudyTables) -> None:
-    from clsweep.cli.status import failure_rows
-
-    if failures := failure_rows(results):
-        print_table(failures, title="\nFailed trials")
-
-
 def print_end(summary: RunSummary, again: str, following: str) -> None:
     """The number of trials of each kind, and what to type next."""
     stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
@@ -96,6 +88,22 @@ def print_end(summary: RunSummary, again: str, following: str) -> None:
         say(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
     say(f"Results: {summary.path}")
     print_next("" if summary.left else following)
+
+
+def print_hints(
+    left_out: Sequence[str], meanings: Sequence[str], *, explain: bool, command: str = ""
+) -> None:
+    """Under a table: what its columns are, and which options say more. `command` has these options,
+    where that is another one than was typed.
+    """
+    if explain:
+        say()
+        for line in meanings:
+            print_note(line)
+    more = [f"--wide adds {', '.join(left_out)}"] if left_out else []
+    more += [] if explain else ["--explain says what the columns are"]
+    if more:
+        print_note(f"({' '.join([command, '; '.join(more)]).strip()})")
 
 
 def print_next(command: str) -> None:

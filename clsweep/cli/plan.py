@@ -135,7 +135,9 @@ def contrast_rows(
             for objective in each.sides
             if at is not None and (size := sum(_has(r, objective, at) for r in rows.values()))
         ]
-        effects = smallest_effects(sizes, len(study.sections.seeds), len(contrasts))
+        within = len(each.sides) if each.minus is not None else 0
+        seeds = len(study.sections.seeds)
+        effects = smallest_effects(sizes, seeds, len(contrasts), within=within)
         scale, unit = 1.0, " SD"
         if each.metric in (None, study.sections.metric.name) and (pilot or noise is not None):
             own = [pilot[side] for side in each.sides if side in pilot] or [*pilot.values()]

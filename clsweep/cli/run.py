@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from clsweep.cli.endings import EXIT_INTERRUPTED, command_line, exit_as, print_end, print_failures
+from clsweep.cli.endings import EXIT_INTERRUPTED, command_line, exit_as, print_end
 from clsweep.cli.options import (
     OutputOptions,
     ResultsOptions,
@@ -88,6 +88,7 @@ def run(
     if not summary.ran and not summary.left:
         say("Nothing is left to run.")
     from clsweep.api import open_results  # which loads what no trial waits for
+    from clsweep.cli.status import print_failures
 
     results = open_results(summary.path)
     following = _print_answer(study, results, summary.path) if summary.finished else ""
@@ -135,6 +136,8 @@ def confirm(
 
         print_confirmation(ResultsOptions().opened([path]), top=top, style=output)
     if for_eyes:
+        from clsweep.cli.status import print_failures
+
         print_failures(ResultsOptions().opened([summary.path]).tables)
         print_end(summary, again, command_line("report", path))
     exit_as(summary)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from clsweep.cli.endings import print_failures, print_next, require_exclusive
+from clsweep.cli.endings import print_hints, print_next, require_exclusive
 from clsweep.cli.options import (
     FormatOption,
     FullResultsOptions,
@@ -18,7 +18,6 @@ from clsweep.cli.options import (
     ResultsPath,
     ResultsPaths,
     Trust,
-    WideOption,
     Within,
     argument,
     option,
@@ -39,9 +38,9 @@ def status(
     follow: Annotated[
         bool, option("--follow", "repeat every two seconds, until the run ends")
     ] = False,
-    format: FormatOption = Format.table,
     *,
     reading: ResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """Progress of a study: per objective finished, running, failed and best; failures grouped by
     message.
@@ -50,14 +49,13 @@ def status(
 
     from clsweep.cli import status as now
     from clsweep.results.reading import StudyTables, open_folder, trials_file
-    from clsweep.results.standings import drop_order
     from clsweep.sweeps.notes import reference_notes
 
     if trials_file(path):
         require_exclusive({path: True, "--follow": follow})
         from clsweep.cli.trials import table_status
 
-        print_table(table_status(reading.opened([path])), format=format)
+        now.print_status(table_status(reading.opened([path])), style)
         return
     if reading != ResultsOptions():
         raise RequestError(
@@ -67,15 +65,16 @@ def status(
     while True:
         goes_on = follow and now.is_any_running([path])
         results = StudyTables(open_folder(path))
-        rows = now.split_marked(now.status_rows(results), results, format)
-        if follow and format is Format.table:
+        rows = now.split_marked(now.status_rows(results), results, style.format)
+        if follow and style.format is Format.table:
             Console().clear()
-        print_table(rows, format=format, spare=drop_order(rows))
-        if format is Format.table:
+        shown = now.tuned_rows(results, rows) if style.format is Format.table else rows
+        now.print_status(shown, style)
+        if style.format is Format.table:
             if running := now.running_rows(results):
                 say()
                 print_table(running, digits=3)
-            print_failures(results)
+            now.print_failures(results)
             for note in [
                 *now.study_notes(results),
                 *now.best_notes(rows),
@@ -99,31 +98,32 @@ def trials(
         int | None, option("--top", "only the first N rows: the best, without --sort", min=1)
     ] = None,
     columns: Annotated[str | None, option("--columns A,B", "these columns alone")] = None,
-    wide: WideOption = False,
-    format: FormatOption = Format.table,
     *,
     reading: ResultsOptions,
+    style: OutputOptions,
 ) -> None:
     """Trial rows; csv and json have every column."""
     from clsweep.cli.status import study_notes
     from clsweep.cli.trials import trial_rows, trials_spare
+    from clsweep.statistics.trial_table import meanings_of
     from clsweep.sweeps.notes import reference_notes
 
-    every_column, results = format in (Format.csv, Format.json), reading.opened([path])
+    every_column, results = style.format in (Format.csv, Format.json), reading.opened([path])
     names_given = [name.strip() for name in columns.split(",")] if columns else None
     rows, names = trial_rows(
         results, where, sort, top, columns=names_given, every_column=every_column
     )
     spare = () if names_given else trials_spare(results)
-    left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
-    if format is Format.table and results.studies:
+    left_out = print_table(rows, names, format=style.format, spare=spare, wide=style.wide)
+    if style.format is not Format.table:
+        return
+    if results.studies:
         references = reference_notes(
             results.folder.references().to_pylist(), metric=results.tables.metric
         )
         for note in [*study_notes(results.tables), *references]:
             print_note(f"- {note}")
-    if left_out:
-        print_note(f"(--wide adds {', '.join(left_out)})")
+    print_hints(left_out, meanings_of(names), explain=style.explain)
 
 
 @with_groups

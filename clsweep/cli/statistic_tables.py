@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from clsweep.cli.endings import print_next
+from clsweep.cli.endings import print_hints, print_next
 from clsweep.cli.options import OutputOptions
 from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
@@ -131,14 +131,7 @@ def print_statistic(
         *notes_of(frame),
     ]:
         print_note(f"- {note}")
-    if style.explain:
-        say()
-        for line in statistic.explained(near):
-            print_note(line)
-    more = [f"--wide adds {', '.join(left_out)}"] if left_out else []
-    more += [] if style.explain else ["--explain says what the columns are"]
-    if more:
-        print_note(f"({' '.join([style.command, '; '.join(more)]).strip()})")
+    print_hints(left_out, statistic.explained(near), explain=style.explain, command=style.command)
     print_next(following)
 
 

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import duration
-from clsweep.display.printing import Format
+from clsweep.cli.endings import print_hints
+from clsweep.cli.options import OutputOptions
+from clsweep.display.numbers import Number, duration, is_number, texts_of
+from clsweep.display.printing import Format, print_table
 from clsweep.results.reading import StudyTables, open_folder
 from clsweep.results.schemas import TRIAL_STATUSES
-from clsweep.results.standings import TrialCounts
+from clsweep.results.standings import TrialCounts, drop_order
 from clsweep.study.factors import FACTORS, split_name
 from clsweep.study.space import declared_axes, only_swept_rows
 from clsweep.sweeps.fresh_seeds import unconfirmed
@@ -27,10 +30,42 @@ if TYPE_CHECKING:
     from clsweep.opened_results import Results
     from clsweep.statistics.report_objects import Sentences
 
+TUNED = "when tuned"  # of a column, as in `recommend`
 MOST_RUNNING = 8  # trials under way that `clsweep status` lists
 MOST_OF_ERROR = 300  # characters of an error that a table shows
 FOLLOW_PAUSE_S = 5.0  # between two looks at a running study
 WORK_SHARE = 0.2  # of the time that the command's own work may take
+STATUS_COLUMNS = {  # `best` stands for itself with the metric
+    "planned": "trials of the plan",
+    "finished": "trials with a score",
+    "stopped": "trials that a scheduler ended early",
+    "skipped": "planned trials that a race left out",
+    "failed": "trials that ended with an error",
+    "best": "mean of the best setting over the seeds. It was picked by it, which is optimistic",
+    TUNED: "its level without the luck of the pick, of which the lead is said",
+    "seeds": "that the best rests on",
+    "at": "the best setting",
+}
+
+
+def print_status(rows: Sequence[Row], style: OutputOptions) -> None:
+    """The table of objectives, and for eyes the options that say more."""
+    if style.format is not Format.table:
+        print_table(rows, format=style.format)
+        return
+    levels = {name for row in rows for name in row if name.startswith("best ") or name == TUNED}
+    texts = {name: _levels([row.get(name) for row in rows]) for name in levels}
+    shown = [{**row, **{n: texts[n][i] for n in row if n in texts}} for i, row in enumerate(rows)]
+    left_out = print_table(shown, spare=drop_order(rows), wide=style.wide)
+    names = {name.partition(" ")[0] if name != TUNED else name for row in rows for name in row}
+    meanings = [f"{name}: {text}" for name, text in STATUS_COLUMNS.items() if name in names]
+    print_hints(left_out, meanings, explain=style.explain)
+
+
+def _levels(values: Sequence[float | None]) -> list[str]:
+    """Scores as the other tables have them."""
+    numbers = [None if x is None else Number.of(x, spread=x / 100) for x in values]
+    return texts_of(numbers, is_fine=max((n.size for n in numbers if n), default=2) <= 1)
 
 
 def status_rows(results: StudyTables) -> list[Row]:
@@ -51,37 +86,62 @@ def status_rows(results: StudyTables) -> list[Row]:
             tally.objectives[objective_of[trial_id]]["running"] += 1
     rows = tally.rows()
     if results.folder.confirmation.exists() and len(trials):
-        from clsweep.opened_results import Results
-
-        opened = Results(results)
-        rows = [row | _on_fresh(opened, row) for row in rows]
+        rows = [row | _on_fresh(_opened(results), row) for row in rows]
     # the study's factors as columns in front of the objective
     return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in rows]
 
 
+@lru_cache(maxsize=1)
+def _opened(results: StudyTables) -> Results:
+    """Their statistics, which several parts of the command ask for."""
+    from clsweep.opened_results import Results
+
+    return Results(results)
+
+
 def _on_fresh(results: Results, row: Row) -> Row:
     """An objective's row as fresh seeds change it: its best setting, where they overturn it."""
-    from clsweep.display.cells import records_of
-
-    own = split_name(results.study, row["objective"])
-    picked = results.recommend().query("kind == 'best'")
-    for name, value in own.items():
-        picked = picked[picked[name] == value]
-    if picked.empty or picked["config"].isna().all() or row["seeds"] is None:
+    pick = _pick(results, split_name(results.study, row["objective"]))
+    if not pick or not is_number(pick["config"]) or row["seeds"] is None:
         return {}
-    (pick,) = records_of(picked)
     best = next(name for name in row if name.startswith("best "))
     return {best: pick["score"], "seeds": int(pick["num_seeds"]), "at": pick["at"]}
 
 
+def _pick(results: Results, own: Row) -> Row:
+    """The row of `recommend` with the best setting of an objective, of its cell if it has one."""
+    from clsweep.display.cells import records_of
+
+    picked = records_of(results.recommend().query("kind == 'best'"))
+    names = [name for name in (*FACTORS, "objective") if name in own]
+    return next((row for row in picked if all(row[n] == own[n] for n in names)), {})
+
+
+def tuned_rows(results: StudyTables, rows: list[Row]) -> list[Row]:
+    """The rows with the levels of which `best_when_tuned` tells the lead, where it does."""
+    levels = [_pick(_opened(results), row)["when_tuned"] for row in rows if _is_compared(rows)]
+    if not any(map(is_number, levels)):
+        return rows
+    place = 1 + next(i for i, name in enumerate(rows[0]) if name.startswith("best "))
+    columns = [[*row.items()] for row in rows]
+    return [
+        dict([*each[:place], (TUNED, level), *each[place:]])
+        for each, level in zip(columns, levels, strict=True)
+    ]
+
+
+def _is_compared(rows: Sequence[Row]) -> bool:
+    """True once every objective of several has a best setting."""
+    return len(rows) > 1 and all(row["seeds"] is not None for row in rows)
+
+
 def best_when_tuned(results: StudyTables, rows: Sequence[Row]) -> Sentences:
     """Who is best when tuned, once every objective has a best setting."""
-    if len(rows) < 2 or any(row["seeds"] is None for row in rows):
+    if not _is_compared(rows):
         return ()
-    from clsweep.opened_results import Results
     from clsweep.statistics.verdicts import pareto_verdict
 
-    return pareto_verdict(Results(results))
+    return pareto_verdict(_opened(results))
 
 
 def best_notes(rows: Sequence[Row]) -> list[str]:
@@ -164,6 +224,12 @@ def failure_rows(results: StudyTables) -> list[Row]:
         for (error, message), ids in errors.items()
     ]
     return sorted(rows, key=lambda row: -row["trials"])
+
+
+def print_failures(results: StudyTables) -> None:
+    """The failed trials, if there are any."""
+    if failures := failure_rows(results):
+        print_table(failures, title="\nFailed trials")
 
 
 def confirm_headline(results: StudyTables) -> list[str]:

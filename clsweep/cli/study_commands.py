@@ -130,7 +130,10 @@ def noises_in(path: str) -> dict[str, tuple[float, float]]:
     noises = {s.objective: s.measured.noise for s in ResultsOptions().opened([path]).data.sweeps}
     if not any(noise.freedom for noise in noises.values()):
         raise RequestError(f"--pilot {path}: expected a configuration with two seeds, found none")
-    return {name: (noise.total, noise.freedom) for name, noise in noises.items()}
+    return {
+        name: (float(noise.squares.sum()), float(noise.freedoms.sum()))
+        for name, noise in noises.items()
+    }
 
 
 def check(

@@ -8,6 +8,7 @@ import math
 import re
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -38,11 +39,15 @@ EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
 _NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
 _UNKNOWN = re.compile(r"name '(.*)' is not defined")
 _QUOTED = re.compile(r"`([^`]*)`")
+_QUOTATION = r"'[^']*'|\"[^\"]*\""
 _COMPARED = re.compile(
-    r"(?<![\w.])(?P<name>\w+)\s*(?P<sign>[=!]=)\s*(?P<text>'[^']*'|\"[^\"]*\")"
-    r"|'[^']*'|\"[^\"]*\""
+    rf"(?<![\w.])(?P<name>\w+)\s*(?P<sign>[=!]=)\s*(?P<text>{_QUOTATION})|{_QUOTATION}"
 )
-_TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_MEMBER = re.compile(
+    r"(?<![\w.])(?P<name>\w+)\s+(?P<not>not\s+)?in\s*"
+    rf"(?P<values>\[(?:{_QUOTATION}|[^]'\"])*\]|\((?:{_QUOTATION}|[^)'\"])*\))|{_QUOTATION}"
+)
+_TEXTS = re.compile(rf"{_QUOTATION}|`[^`]*`")
 
 
 def table_status(results: Results) -> list[Row]:
@@ -120,7 +125,7 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
             typed = typed.assign(**{f"column_{number}_": typed[name]})
     try:
         _require_columns(plain, frame)
-        plain, typed = _texts_as_columns(plain, typed)
+        plain, typed = _texts_as_columns(_members_as_equal(plain, typed), typed)
         # Nothing of this program is in reach of the condition.
         mask = typed.eval(plain, engine="python", local_dict={}, global_dict={})
     except Exception as error:  # whatever the user's expression raises
@@ -145,6 +150,23 @@ def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
     column = column.convert_dtypes()
     is_text = isinstance(column.dtype, pd.StringDtype)  # in Python, to stand beside numbers
     return column.astype(pd.StringDtype("python")) if is_text else column
+
+
+def _members_as_equal(where: str, typed: pd.DataFrame) -> str:
+    """`tau not in [1, 2]` as `not (tau == 1 or tau == 2)`: to be in a list is known of every value
+    to pandas, of a missing one too.
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        if match["name"] not in typed:
+            return match[0]
+        with suppress(ValueError, SyntaxError):  # no list of plain values
+            values = list(ast.literal_eval(match["values"]))
+            equal = " or ".join(f"{match['name']} == {value!r}" for value in values)
+            return f"({'not ' * bool(match['not'])}({equal}))" if values else match[0]
+        return match[0]
+
+    return _MEMBER.sub(replaced, where)
 
 
 def _texts_as_columns(where: str, typed: pd.DataFrame) -> tuple[str, pd.DataFrame]:

@@ -29,7 +29,7 @@ from clsweep.statistics.search_history import history, history_figure
 from clsweep.statistics.statistic import with_levels
 from clsweep.statistics.verdicts import verdict_of
 from clsweep.statistics.wording import joined, known, num_of
-from clsweep.sweeps.notes import cause, notes_of, version_notes, worded
+from clsweep.sweeps.notes import cause, notes_of, worded
 
 MANY_VALUES = 3  # of the protocol: more are given as a range
 
@@ -56,9 +56,10 @@ def question_line(context: ReportContext) -> str:
     """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`"""
     data, printed = context.data, printed_numbers(context)
     ours = leaderboard_rows(context).query("kind == 'objective'")
-    what = f"Which of {len(ours)} objectives is best"
-    if len(ours) == 1:
-        what = f"How good is {ours['objective'].iloc[0]}"
+    names = ours["objective"].unique()  # once, of all cells
+    what = f"Which of {len(names)} objectives is best"
+    if len(names) == 1:
+        what = f"How good is {names[0]}"
     swept = list(dict.fromkeys(name for sweep in data.sweeps for name in sweep.params))
     many = f"{len(swept)} hyperparameters"
     named = joined(swept) if len(swept) <= MANY_VALUES else many
@@ -113,7 +114,7 @@ def verdicts(context: ReportContext) -> Sentences:
 
 
 def limits(context: ReportContext) -> Sentences:
-    """Limits of the answer; of each objective its failures, and what these count as."""
+    """Limits of what the scores say; of each objective its failures, and what these count as."""
     failures = {x.objective: x.failures or (x.no_score,) for x in context.data.sweeps}
     rows = {
         "objective": list(failures),
@@ -122,8 +123,6 @@ def limits(context: ReportContext) -> Sentences:
     return (
         *cautions(leaderboard_rows(context), context.words, is_search=context.is_search),
         *notes_of(worded(pd.DataFrame(rows).assign(reason=""))),
-        *context.data.notes,
-        *version_notes(context.data.trials),
     )
 
 

@@ -25,6 +25,7 @@ from clsweep.statistics.computed import (
 from clsweep.statistics.registry import SECTIONS, SectionOutline, formulas, requests
 from clsweep.statistics.report_objects import Figure, Table, Unresolved, as_slug, resolved_only
 from clsweep.statistics.statistic import plain
+from clsweep.sweeps.notes import version_notes
 
 Progress = Callable[[str], None]
 Made = Callable[[Sequence[Figure]], object]
@@ -56,8 +57,7 @@ def build_report(
         each = [
             _report(ReportContext(statistics=cell, within=near, say=say)) for cell in findings.cells
         ]
-        reproduction = section_of(SECTIONS[0], context)
-        report = _of_cells(findings.cells, each, reproduction, first_screen.board_table(context))
+        report = _of_cells(findings.cells, each, context)
     else:
         report = _report(context, made)
     data = context.data
@@ -74,6 +74,7 @@ def build_report(
     return replace(
         report,
         title=data.title,
+        notes=(*report.notes, *data.notes, *version_notes(data.trials)),
         facts=facts,
         sources=data.sources,
         on_test=data.on_test,
@@ -197,12 +198,12 @@ def _named(cells: Sequence[Statistics]) -> str:
 
 
 def _of_cells(
-    cells: Sequence[Statistics], reports: Sequence[Report], reproduction: Section, board: Table
+    cells: Sequence[Statistics], reports: Sequence[Report], context: ReportContext
 ) -> Report:
-    """One report of all cells from that of each; a paper's tables and the board span cells."""
+    """One report of all cells from that of each: question, board and a paper's tables span them."""
     each = dict(zip(map(cell_name, cells), reports, strict=True))
     levels = {cell_name(cell): cell.levels for cell in cells}
-    questions = list(dict.fromkeys(report.question for report in reports))
+    reproduction = section_of(SECTIONS[0], context)
     parts: dict[str, dict[str, Section]] = {}  # id -> cell -> its section
     for name, report in each.items():
         for section in report.sections:
@@ -210,9 +211,9 @@ def _of_cells(
     parts.pop(reproduction.id, None)
     return replace(
         reports[0],
-        question=questions[0] if len(questions) == 1 else f"{questions[0]} {_named(cells)}.",
+        question=f"{first_screen.question_line(context)} {_named(cells)}.",
         **_merged(each, "verdicts", "notes", "open"),
-        board=board,
+        board=first_screen.board_table(context),
         hero=tuple(_figure(f, name) for name, report in each.items() for f in report.hero[:1]),
         steps=tuple({s.sentence: s for report in reports for s in report.steps}.values()),
         sections=(

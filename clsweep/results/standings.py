@@ -202,7 +202,7 @@ class TrialCounts:
 
 def drop_order(rows: Sequence[Row]) -> list[str]:
     """The columns of `TrialCounts.rows` that a narrow screen lacks: zeros, then what says least."""
-    nowhere = [name for name in ("running", "failed") if not any(row[name] for row in rows)]
+    nowhere = [name for name in ("running", "failed") if not any(row.get(name) for row in rows)]
     return [*nowhere, "seeds", "planned"]
 
 

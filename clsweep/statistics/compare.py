@@ -7,7 +7,7 @@ import pandas as pd
 
 from clsweep.analysis import compare as analysis
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import as_far_as_levels
+from clsweep.analysis.sweep import as_far_as_levels, no_further
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
@@ -39,6 +39,7 @@ def compare(
     sweeps = of.data.sweeps if stat == "tuned" else of.data.spaces
     pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
     pairs = as_far_as_levels(pairs, sweeps) if stat in ("mean", "tuned") else pairs
+    pairs = no_further(pairs, 1.0) if stat == "within" else pairs
     yardstick_of = of.data.yardsticks
     yardsticks = [pairs[side].map(lambda name: yardstick_of.get(name, "")) for side in ("a", "b")]
     apart = yardsticks[0] != yardsticks[1]
@@ -80,23 +81,26 @@ def _of_sweeping(context: ReportContext, pairs: pd.DataFrame) -> pd.DataFrame:
 def ratio_forest(pairs: pd.DataFrame, data: StudyData) -> Figure | None:
     """Ratio of the SD* of every pair of objectives, from `compare` of stat "std"."""
     frame = _pairs(pairs, "/")
-    frame.loc[~(frame["x"] > 0), list(_ENDS)] = np.nan
-    if frame["x"].isna().all():
-        return None
-    # An end at 0 or infinity is drawn at the edge of the others, with an arrow that points on.
     drawn = frame[list(_ENDS)].where(frame[list(_ENDS)] > 0)
+    if pairs["estimate"].isna().all() or drawn.isna().all(axis=None):
+        return None
+    # 0 and infinity have no place: an end there is drawn at the edge of the others, with an arrow
+    # that points on, which is the ratio itself where that is one of them.
     edges = {"low": np.nanmin(drawn) / 1.5, "high": np.nanmax(drawn) * 1.5}
     one_end = drawn["low"].notna() ^ drawn["high"].notna()
     for end, edge in edges.items():
         frame[f"{end}_open"] = one_end & drawn[end].isna()
         frame[end] = drawn[end].where(~frame[f"{end}_open"], edge)
+    frame["x"], frame["missing"] = drawn["x"], frame["missing"].where(~one_end, "")
+    beyond = " An arrow points on to 0 or infinity, which the axis does not have."
     axis = alt.Axis(grid=False, format=".3~r", labelOverlap="greedy", tickCount=6)
     scale = alt.Scale(type="log", nice=False, padding=8)
     x = alt.X("x:Q", title="SD* of the first / SD* of the second", scale=scale, axis=axis)
     return Figure(
         name="sd-ratios",
         title="Which objective is more robust",
-        caption=f"Left of 1 the first of the pair is more robust. {_pair_text(frame, pairs, data)}",
+        caption="Left of 1 the first of the pair is more robust. "
+        f"{_pair_text(frame, pairs, data)}{beyond * any(one_end)}",
         chart=charts.forest(frame, data, x, line=1.0),
         data=_pair_data(pairs),
     )
@@ -135,7 +139,7 @@ def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
     frame["p"] = charts.float_column(pairs, "p_holm")
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
-    frame["missing"] = pairs["reason"].map(status_text).to_numpy()  # in place of a ratio to 0
+    frame["missing"] = pairs["reason"].map(status_text).to_numpy()  # in place of what is not known
     clearest = frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]
     return frame.loc[clearest].sort_index(ignore_index=True)
 

@@ -129,8 +129,9 @@ def sentence(row: Row) -> str:
     if row["excluded"]:
         open_ = "Whether there is any effect is not resolved."
         return f"{name} is less than the published {published}: {number_of}. {open_}"
+    why = f"; {cause(row)}" if row["reason"] else ""
     takes = f"; it needs {it}" if (it := needed(row)) else ""
-    return Unresolved(f"{name} is not resolved: {number_of}{takes}.")
+    return Unresolved(f"{name} is not resolved: {number_of}{why}{takes}.")
 
 
 def _seen(row: Row) -> str:

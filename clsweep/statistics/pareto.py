@@ -10,7 +10,7 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.best_setting import best_setting, nameable_rows, why_no_best
+from clsweep.analysis.best_setting import best_setting, nameable_rows, tuned_level, why_no_best
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.recommend import TIE_TOLERANCE, config_levels, ties
 from clsweep.analysis.sweep import Sweep
@@ -19,7 +19,7 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.recommend import ONLY_ON, with_fresh
 from clsweep.statistics.report_objects import Figure
-from clsweep.statistics.statistic import Column, Statistic, between
+from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell
 from clsweep.statistics.statistic import whole_number as rounded_up
 from clsweep.sweeps.study_data import StudyData, worker_seconds
 
@@ -33,6 +33,8 @@ PARETO_COLUMNS = {
     "low": "t-interval of score by the seed noise, pooled where it is even",
     "high": "",
     "num_seeds": "seeds that score rests on",
+    "when_tuned": "of the best of its objective: its level without the luck of the pick, that of "
+    "`recommend`",
     "on_front": "whether no configuration scored alike is as cheap and better, or cheaper and as "
     "good, by these means; the best of its objective also where it ties with such a one",
     "by_fresh": "whether it is the best of its objective because fresh seeds overturned the pick "
@@ -52,7 +54,7 @@ def pareto(of: Statistics) -> pd.DataFrame:
     trials = of.data.trials
     seconds = _seconds(trials)
     devices = trials["device"].nunique() if "device" in trials else 0
-    notes = [note(Reason.PICKED)] + [note(Reason.SEVERAL_DEVICES)] * (devices > 1)
+    notes = [note(Reason.SEVERAL_DEVICES)] * (devices > 1)
     frames = []
     for group in of.data.scored_alike(of.data.sweeps).values():
         tables = [_rows(sweep.measured, seconds, notes) for sweep in group]
@@ -109,12 +111,15 @@ def _rows(
         return pd.DataFrame([{**start, **noted(*sweep.failures, why=why)}])
     levels = {name: values[part] for name, values in config_levels(sweep).items()}
     best = best_setting(sweep)
-    notes_of = noted(*notes, *(ties(sweep, best) if best else ()), *sweep.failures)
+    picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
+    notes_of = noted(*picked, *notes, *(ties(sweep, best) if best else ()), *sweep.failures)
     noted_columns = {name: [value] * len(part) for name, value in notes_of.items()}
     is_pick = np.isin(part, [best.row] if best else [])
     overturned = is_pick & bool(best and best.row != best.first)
     columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **noted_columns}
+    level = sweep.sign * tuned_level(sweep, best) if best else np.nan
     columns |= {"by_fresh": overturned, "is_pick": is_pick}
+    columns["when_tuned"] = np.where(is_pick, level, np.nan)
     return pd.DataFrame({**start, **columns}, index=part)
 
 
@@ -171,6 +176,13 @@ PARETO = Statistic(
             "score",
             between("score", ""),
             "mean over the seeds. These were picked by it, so it is optimistic",
+        ),
+        Column(
+            "when tuned",
+            level_cell("when_tuned", half("score", "")),
+            "level of the best of its objective without the luck of the pick, of which the lead is "
+            "said",
+            drop_order=3,
         ),
         Column("fresh seeds", between("fresh")),
         ONLY_ON,

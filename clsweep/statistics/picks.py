@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import TAIL, reasons
+from clsweep.analysis import TAIL, reasons, seed_effects
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_effects
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import drop_nan_columns, row_means
-from clsweep.analysis.seed_effects import impute_seed_effect, remove_seed_effect
+from clsweep.analysis.seed_effects import adjusted_for_seeds, without_seeds
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
@@ -42,7 +43,8 @@ PICK_COLUMNS = {
     "at": 'its swept hyperparameters, such as "tau=0.2"',
     "of": "the objective that this configuration is of",
     "best": "level of the best configuration by the metric, picked on other seeds than it is "
-    "scored on, and no worse than the pick; with one seed the best score",
+    "scored on, and no worse than the pick; with one seed the best score. Of all objectives that "
+    "of the one whose level is best",
     "picked": "the metric's mean of the configuration that the score picks",
     "regret": "what the pick loses: best - picked, turned so that a loss is positive; from 0 to "
     "the plain difference of the means",
@@ -101,7 +103,7 @@ def _rows(
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
     # What a seed gives to all cancels in a loss; columns of other seeds have no such part.
     is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
-    still = remove_seed_effect(of_all) if is_shared else of_all
+    still = without_seeds(of_all) if is_shared else of_all
     seen = ((sweep.images, sweep.alive) for sweep in sweeps)
     images = stack_effects([each and each.rows(alive) for each, alive in seen])
     notes = sweeps[0].missing if len(sweeps) == 1 else ()  # of several, each has its own row
@@ -115,12 +117,13 @@ def _rows(
         if num < 2:
             rows += [row | noted(*notes, why=note(Reason.ONE_SCORED))] if num else []
             continue
-        values = drop_nan_columns(impute_seed_effect(of_all[known]))
+        values = drop_nan_columns(adjusted_for_seeds(of_all[known]))
         means, pick = row_means(values), int(score.argmax())
         place = places[known].iloc[pick]
-        seen_in = images and images.rows(known)
-        loss = float(best_level(values, image_parts(seen_in))) - means[pick]
+        own = zip(sweeps, np.split(known, np.cumsum(list(map(len, tables)))[:-1]), strict=True)
+        loss = max(_best_level(*each) for each in own) - means[pick]
         regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
+        seen_in = images and images.rows(known)
         low, high, why = _interval(drop_nan_columns(still[known]), pick, seen_in)
         link = rank_correlation(np.column_stack([score, means]), withheld)
         [sweep] = [each for each in sweeps if each.objective == place["objective"]]
@@ -132,6 +135,17 @@ def _rows(
         row |= {column: link.get(of, np.nan) for column, of in names.items()}
         rows.append(row | noted(*link["note"], *notes, why=why))
     return rows
+
+
+def _best_level(sweep: Sweep, known: NDArray[np.bool_]) -> float:
+    """Of one objective alone: level of the best of its configurations that are `known`, of those
+    with a score of the metric.
+    """
+    rows = np.flatnonzero(sweep.alive)[known]
+    if not rows.size:
+        return -np.inf
+    values = seed_effects.without_gaps(sweep.scores[rows])
+    return float(best_level(values, image_parts(sweep.images, rows)))
 
 
 def _interval(

@@ -190,18 +190,21 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
 _worst = between("worst_10", least=1)
 _COLUMNS = (
     Column("objective"),
+    Column("mean", level_cell("mean", itemgetter("sd")), "over the space: without tuning"),
     Column(
         "best",
         level_cell("best", itemgetter("sd")),
         "the mean of the best setting, which `recommend` names. It was picked by that mean, so it "
         "is optimistic",
-        drop_order=8,
+        drop_order=7,
     ),
     Column(
         "best level",
         level_cell("best_level", itemgetter("sd")),
         "what shares count against: one part of the seeds picks it and another scores it, without "
-        "the luck of the pick. Of a race by the seeds of all, and fresh seeds have no part in it",
+        "the luck of the pick. Unlike `when tuned` of `recommend` it knows no fresh seeds, and "
+        "counts settings of which a seed failed or is missing",
+        drop_order=8,
     ),
     Column("at", "best_at"),
     Column(
@@ -209,11 +212,13 @@ _COLUMNS = (
         lambda row: _worst(row) if row["num_configs"] < analysis.FEW_SETTINGS else None,
         "level of the worst setting, estimated as the best level: above the worst mean, which was "
         "picked for its bad luck",
+        drop_order=6,
     ),
     Column(
         "worst 10 %",
         lambda row: _worst(row) if row["num_configs"] >= analysis.FEW_SETTINGS else None,
         "level of that tenth of the space, estimated likewise",
+        drop_order=6,
     ),
     Column(
         "within {near}",
@@ -225,10 +230,8 @@ _COLUMNS = (
         "sd*",
         between("sd_star"),
         "spread over the swept configurations without the noise",
-        drop_order=7,
     ),
-    Column("sd", between("sd"), "with it", drop_order=5),
-    Column("mean", level_cell("mean", itemgetter("sd")), drop_order=4),
+    Column("sd", between("sd"), "with it", drop_order=4),
     Column(
         "range",
         level_cell("range", itemgetter("sd")),
@@ -236,7 +239,7 @@ _COLUMNS = (
         drop_order=3,
     ),
     Column("configs", "num_configs", drop_order=2),
-    Column("seeds", "num_seeds", drop_order=6),
+    Column("seeds", "num_seeds", drop_order=5),
     Column("failed", "num_failed", drop_order=1),
 )
 MORE_COLUMNS = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from clsweep.catalog import DIAGNOSTIC, METRIC, PARAM
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, fixed, setting, setting_column
@@ -21,6 +22,15 @@ from clsweep.sweeps.study_data import StudyData
 MAX_LISTED = 1000  # rows of the table of trials
 TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
 TRIAL_OUTCOMES = ("epochs_trained", "wall_time_s")
+_MEANINGS = {
+    "trial_id": "name of the trial in all tables: objective, configuration and seed",
+    "seed": "what its random numbers begin with",
+    "status": "finished; stopped or skipped by a scheduler; or failed",
+    "train_loss": "of the last epoch",
+    "images_per_s": "images trained on in a second, over all epochs",
+    "wall_time_s": "seconds from the start of training to the last score",
+    "epochs_trained": "fewer than were asked for where the trial was stopped",
+}
 _MAX_POINTS = 750  # of each scatter figure, the same in all: a page has to stay small
 MAX_PANEL_POINTS = 1000
 MAX_SCATTERS = 4
@@ -43,6 +53,13 @@ def scatter_figures(data: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
     drawn = drawn.assign(**{_SETTING: charts.settings_at(data, drawn)})  # once for all figures
     tables = {param: drawn[drawn[param].notna()] for param in params[:MAX_SCATTERS]}
     return charts.each("trials", tables, _scatter, data)
+
+
+def meanings_of(columns: Sequence[str]) -> list[str]:
+    """The meaning of columns of trials, a text each: of settings and scores the catalog's."""
+    rows = (PARAM, METRIC, DIAGNOSTIC)
+    docs = {name: of[name].doc for of in rows for name in columns if name in of} | _MEANINGS
+    return [f"{name}: {docs[name]}" for name in columns if name in docs]
 
 
 def drawn_trials(data: StudyData) -> pd.DataFrame:

@@ -6,7 +6,6 @@ Every sentence that names one comes from here, so that no two commands name diff
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -49,6 +48,7 @@ class Lead:
     pair: Row  # against the second, as the first sees it
     ranked: tuple[str, ...]  # all that are compared with it, best first, and it before them
     beaten: tuple[str, ...]  # those that it is shown to be better than
+    tied: tuple[str, ...]  # it and those whose lead over it, and its over them, is 0
     num_pairs: int  # that had their chance
 
     @property
@@ -78,8 +78,18 @@ def lead_of(board: pd.DataFrame, pairs: pd.DataFrame) -> Lead | None:
     beaten = [n for n in rest if is_resolved(own[n], 0.0) and own[n]["winner"] == rank[0]]
     second = next((name for name in rest if name not in beaten), rest[0])
     return Lead(
-        pair=own[second], ranked=(rank[0], *rest), beaten=tuple(beaten), num_pairs=len(measured)
+        pair=own[second],
+        ranked=(rank[0], *rest),
+        beaten=tuple(beaten),
+        tied=(rank[0], *(name for name in rest if _is_tie(own[name]))),
+        num_pairs=len(measured),
     )
+
+
+def _is_tie(pair: Row) -> bool:
+    """True if a pair is no further apart than rounding makes of a tie."""
+    amount, low, high = (pair[key] for key in ("estimate", "low", "high"))
+    return bool(abs(amount) <= _EQUAL * (abs(high - low) if known(low, high) else 1.0))
 
 
 def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -> Sentences:
@@ -91,7 +101,7 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
         return ()
     first, second = lead.pair["a"], lead.pair["b"]
     amount, low, high = (lead.pair[key] for key in ("estimate", "low", "high"))
-    how = {TUNED: ", each at its best setting", UNTUNED: " on average over the swept settings"}
+    how = {TUNED: ", each at its best setting", UNTUNED: " on average over the settings tried"}
     is_tuned, is_swept = sense == TUNED, sweeps(board)
     where, sense = how[sense] * is_swept, f" {sense}" * is_swept
     fresh = lead.pair["fresh_seeds"] if is_tuned else 0
@@ -109,27 +119,17 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
         )
         of = lack * (is_tuned and bool(others))
         return (f"{first} is best{sense}{of}: {ahead}{where}{seen}.",)
-    equal = _equal(board, lead) if is_tuned and not fresh else []
-    if abs(amount) <= _EQUAL * (abs(high - low) if known(low, high) else 1.0):
-        tied = max([first, second], equal, key=len)
-        return (f"Best{sense} is not resolved: {joined(tied)} score the same{where}{seen}.",)
+    if second in lead.tied:
+        apart = seen * (len(lead.tied) == 2)  # of several, each pair has its own
+        return (f"Best{sense} is not resolved: {joined(lead.tied)} score the same{where}{apart}.",)
     # An interval without 0 is not enough for the test, least where several pairs had their chance.
     one = f"p = {p_value(lead.pair['p_holm'])}"
     several = f"among {count(lead.num_pairs)} pairs" if lead.num_pairs > 1 else one
     among = f", {several}" if known(low) and low > 0 else ""
     why = "" if known(low, high) else f" ({cause(lead.pair)})"
     also = f" {first} is better than {joined(lead.beaten)}." if lead.beaten else ""
-    also += f" The best settings of {joined(equal)} have the same mean." if equal else ""
     ahead = f"{first} leads {second} by {words.amount(amount)}{where}{seen}{among}{why}"
     return (f"Best{sense} is not resolved: {ahead}.{also}",)
-
-
-def _equal(board: pd.DataFrame, lead: Lead) -> list[str]:
-    """Those whose best mean on the board is that of the first; none where nobody shares it."""
-    scores = scored_rows(board).set_index("objective")["score"].reindex(list(lead.ranked)).dropna()
-    top = scores.get(lead.ranked[0], math.nan)
-    equal = [str(name) for name, x in scores.items() if math.isclose(x, top, rel_tol=_EQUAL)]
-    return equal if len(equal) > 1 else []
 
 
 def verdict_of(

@@ -17,7 +17,7 @@ from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
 from clsweep.statistics.wording import along, joined, number, passes, places_of
-from clsweep.sweeps.notes import status_text, winner_or_status
+from clsweep.sweeps.notes import cause, status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
 
 REGION_HEIGHT = 30
@@ -128,6 +128,7 @@ WINNERS = Statistic(
         Column("lead", between("lead", "")),
         Column("p Holm", p_of("p_holm")),
         Column("verdict", winner_or_status),
+        Column("why", cause),
     ),
     levels="mean",
     has_notes=False,

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from clsweep.analysis.scales import MIN_POINTS
 from clsweep.catalog import METRIC, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.errors import RequestError, nearest
-from clsweep.sweeps.foreign_sweep import ForeignSweep, ForeignTrial
+from clsweep.sweeps.foreign_sweep import (
+    ForeignSweep,
+    ForeignTrial,
+    comparable_setting,
+    objective_of_trial,
+)
 
 _SEEDS = (
     "seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed",
     "__trial_index__",  # of Tune's Repeater
 )  # fmt: skip
-_SETTINGS = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
+SETTING_NAMES = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
 
 
 def choose_metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, name: str | None) -> str:
@@ -83,11 +89,13 @@ def _require_column(name: str, columns: Collection[str], option: str) -> str:
 def choose_params(
     trials: Sequence[ForeignTrial],
     sweep: ForeignSweep,
-    taken: set[str | None],
+    taken: tuple[str | None, str | None, str | None],
     params: Sequence[str] | None,
     notes: list[str],
 ) -> list[str]:
-    """The settings that are hyperparameters, apart from what has another role."""
+    """The settings that are hyperparameters, apart from those that are `taken` as metric, seed and
+    objective.
+    """
     settings = list(dict.fromkeys(name for trial in trials for name in trial.settings))
     if params is not None:
         wrong = [name for name in params if name in taken]
@@ -96,11 +104,39 @@ def choose_params(
         return [_require_column(name, settings, "param") for name in dict.fromkeys(params)]
     names = [name for name in settings if name not in taken]
     if not sweep.mixed:
-        return names
+        if ids := _ids(trials, names, *taken[1:]):
+            each = f"{', '.join(ids)}, another in each trial; --param names them"
+            notes.append(f"not read as hyperparameters: {each}")
+        return [name for name in names if name not in ids]
     # each value stands in two trials on average, as a measured number does not
     num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
-    measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in _SETTINGS]
+    measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in SETTING_NAMES]
     others = [n for n in names if n in measured or n == "epoch"]  # which says how far each came
     if others:
         notes.append(f"not read as hyperparameters: {', '.join(others)}; --param names them")
     return [name for name in names if name not in others]
+
+
+def _ids(
+    trials: Sequence[ForeignTrial], names: Sequence[str], seed: str | None, objective: str | None
+) -> list[str]:
+    """The texts and whole numbers that only number the trials: another one in each, where the other
+    settings and the seeds recur, and tell the trials apart.
+    """
+    num, given = len(trials), [{**trial.labels, **trial.settings} for trial in trials]
+
+    def texts(of: Sequence[str]) -> list[str]:
+        return [repr([comparable_setting(values.get(name)) for name in of]) for values in given]
+
+    ids = [
+        name
+        for name in names
+        if len({*texts([name])}) == num and all(type(v.get(name)) in (str, int) for v in given)
+    ]
+    if seed is None or num < MIN_POINTS or not ids:
+        return []
+    objectives = [objective_of_trial(trial, objective) for trial in trials]
+    settings = [*zip(objectives, texts([n for n in names if n not in ids]), strict=True)]
+    seeds = texts([seed])
+    recur = 2 * max(len({*settings}), len({*seeds})) <= num
+    return ids if recur and len({*zip(settings, seeds, strict=True)}) == num else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +17,12 @@ from clsweep.sweeps.parsing import ADDRESS, flatten, numeric_results, parse_text
 from clsweep.sweeps.source_files import refuse_damaged
 
 _STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
+_REACHED = "REACHED"  # of those that ended as they met the criterion to stop
+_STATUS |= {_REACHED: "finished"}
 _FILES = ("params.json", "result.json", "progress.csv")
 _FAILURE = re.compile(r"occurred at ([-_0-9]+)")  # in error.txt, as a report tells its date
 # What Tune adds to every report.
-_BOOKKEEPING = {
+BOOKKEEPING = {
     "timestamp", "checkpoint_dir_name", "should_checkpoint", "done", "training_iteration",
     "trial_id", "date", "time_this_iter_s", "time_total_s", "pid", "hostname", "node_ip", "config",
     "time_since_restore", "iterations_since_restore", "timesteps_total", "episodes_total",
@@ -56,7 +59,7 @@ def read_ray(source: Path) -> ForeignSweep:
                     "as population-based training makes them: no trial has one setting"
                 )
             last = {name: value for report in reports for name, value in report.items()}
-            results = {n: last[n] for n in last if n not in _BOOKKEEPING and n[:7] != "config/"}
+            results = {n: last[n] for n in last if n not in BOOKKEEPING and n[:7] != "config/"}
             settings = _settings(trial / "params.json", last)
             if settings is None:
                 folders.remove(trial)
@@ -68,7 +71,8 @@ def read_ray(source: Path) -> ForeignSweep:
                 results=numeric_results(results, "/"),
                 length=int(last.get("training_iteration") or len(reports)),
                 # and TERMINATED as its experiment says, not for want of one
-                returned=last.get("done") is False and trial.name in statuses,
+                returned=statuses.get(trial.name) == _REACHED
+                or (last.get("done") is False and trial.name in statuses),
             )
             key = str(last.get("trial_id", trial)), repr(sorted(read.settings.items()))
             if key not in trials or (read.length or 0) > (trials[key].length or 0):
@@ -127,7 +131,8 @@ def _config(report: Mapping[str, Any]) -> str:
 
 def _state(experiment: Path) -> tuple[str, dict[str, str]]:
     """The metric that Tune optimised, and the status of each trial by its folder: of the newest
-    file that was written whole. One that a budget of time ended was never done: CUT.
+    file that was written whole. One that a budget of time ended was never done: CUT. One whose last
+    report met a criterion of `RunConfig(stop=...)` is REACHED.
     """
     for file in sorted(experiment.glob("experiment_state-*.json"), reverse=True):
         with contextlib.suppress(ValueError):
@@ -136,12 +141,25 @@ def _state(experiment: Path) -> tuple[str, dict[str, str]]:
             for texts in state.get("trial_data", state.get("checkpoints", [])):
                 given = [texts] if isinstance(texts, str | dict) else texts  # before Ray 2.4
                 row, *ran = (json.loads(t) if isinstance(t, str) else t for t in given)
-                done = ({**row, **dict(*ran)}.get("last_result") or {}).get("done")
-                is_cut = row["status"] == "TERMINATED" and done is False
+                last = {**row, **dict(*ran)}.get("last_result") or {}
                 name = Path(row.get("relative_logdir") or row.get("logdir") or "").name
-                status[name] = "CUT" if is_cut else row["status"]
+                status[name] = row["status"]
+                if row["status"] == "TERMINATED" and last.get("done") is False:
+                    status[name] = "CUT"
+                elif row["status"] == "TERMINATED" and _meets(row.get("stopping_criterion"), last):
+                    status[name] = _REACHED
             return state.get("runner_data", {}).get("_metric") or "", status
     return "", {}
+
+
+def _meets(criterion: Any, last: Mapping[str, Any]) -> bool:
+    """True where a result is as large as the criterion to stop asks for one of them."""
+    results = numeric_results(last, "/")
+    least_of = criterion if isinstance(criterion, Mapping) else {}
+    return any(
+        isinstance(least, int | float) and results.get(name, -math.inf) >= least
+        for name, least in least_of.items()
+    )
 
 
 def _reports(folder: Path) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
 from clsweep.catalog.ownership import evaluation_params, metric_params
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError, nearest
-from clsweep.results.reading import StudyTables, to_frame
+from clsweep.results.reading import CellTables, StudyTables, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.document import clash
 from clsweep.study.factors import factors_of
@@ -351,7 +351,9 @@ def _contrasts(study: StudyTables, before: str, metric: str) -> Iterator[Contras
 
 
 def _num_left(study: StudyTables) -> int:
-    return study.planned(["trial_id"]).num_rows - len(study.trials)
+    """Planned trials that have not ended, of a cell those of its whole study."""
+    whole = study.whole if isinstance(study, CellTables) else study
+    return whole.planned(["trial_id"]).num_rows - whole.trials_table.num_rows
 
 
 def _notes_on(named: Named, metric: str) -> Iterator[str]:
@@ -365,7 +367,7 @@ def _notes_on(named: Named, metric: str) -> Iterator[str]:
 
 def _notes(study: StudyTables) -> list[str]:
     """Notes that stand before the numbers, as that more is to come."""
-    name, left, trials = study.study["name"], _num_left(study), study.trials
+    name, left = study.study["name"], _num_left(study)
     search = os.path.dirname(study.path) or ".."
     again = f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"
     notes = [again] if _is_again(study) else []
@@ -375,7 +377,8 @@ def _notes(study: StudyTables) -> list[str]:
         notes.append(CAPACITY.format(names=" and ".join(sizes)))
     if left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
-        notes.append(f"{name}: {state}; {left} of {len(trials) + left} trials are left")
+        planned = study.folder.plan(["trial_id"]).num_rows
+        notes.append(f"{name}: {state}; {left} of {planned} trials are left")
     return notes
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 
 from clsweep.analysis.scales import followers, is_numeric_column
 from clsweep.analysis.sweep import Sweep
-from clsweep.catalog import METRICS, PARAM
+from clsweep.catalog import METRIC, METRICS, PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, first_line, nearest
 from clsweep.results.disk import Disk
@@ -23,7 +22,9 @@ from clsweep.results.parquet import decode_table, schema_of
 from clsweep.results.reading import to_frame
 from clsweep.results.schemas import ID_FIELDS, outcome_fields
 from clsweep.sweeps import study_data, tidy
+from clsweep.sweeps.metric_limits import limits_by_name
 from clsweep.sweeps.notes import SCORED_ON_TEST
+from clsweep.sweeps.null_choices import name_empty_cells
 from clsweep.sweeps.study_data import StudyData
 
 RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
@@ -51,12 +52,37 @@ def _settled(sweep: Sweep) -> Any:
     return followers(sweep.settings[preferred], is_grid=sweep.samplers == ("grid",))
 
 
-def _chance(trials: pd.DataFrame, metric: str, whole: float | None) -> float | None:
-    """The metric of a guess, `whole` of 100 %; None where it is not known."""
-    if not whole or "num_classes" not in trials:
+def _limits(
+    metric: str, mode: str, sweeps: Sequence[Sweep]
+) -> tuple[tuple[float, float] | None, str]:
+    """The values that a metric can take, as the catalog or else its name says, and a note where
+    they are not those of a percentage that the catalog knows.
+    """
+    if metric not in METRIC:
+        return limits_by_name(metric, mode, sweeps)
+    whole, unlike = study_data.percent_of(metric, sweeps)
+    return (0.0, whole) if whole else None, unlike
+
+
+def _axes(
+    sweeps: Sequence[Sweep], swept: list[str], *, is_named: bool
+) -> tuple[Mapping[str, Sequence[str]] | list[str], list[str], list[str]]:
+    """The axes of each objective, those of any, and notes on what others settle."""
+    settled = {sweep.objective: _settled(sweep) for sweep in sweeps}
+    notes = _settled_notes(settled, sweeps, is_named=is_named)
+    if is_named or not any(settled.values()):
+        return swept, swept, notes
+    axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
+    gone = {n for each in settled.values() for n in each}.difference(*axes.values())
+    return axes, [column for column in swept if column not in gone], notes
+
+
+def _chance(trials: pd.DataFrame, metric: str, limits: tuple[float, float] | None) -> float | None:
+    """The metric of a guess, where its upper limit is 100 %; None where it is not known."""
+    if not limits or "num_classes" not in trials:
         return None
     guess = study_data.chance_score(metric, trials["num_classes"])
-    return guess * whole / 100 if guess else None
+    return guess * limits[1] / 100 if guess else None
 
 
 def _with_ids(trials: pd.DataFrame) -> pd.DataFrame:
@@ -95,23 +121,24 @@ def of_trials(
     words = [column for column in swept if tidy.is_numbers_as_text(trials[column])]
     trials = trials.assign(**{column: tidy.as_setting(trials[column], source) for column in swept})
     scales = tidy.checked_scales(scales, trials, swept, source)
-    read = partial(study_data.sweeps_of, trials, source, name, mode, scales=scales)
+    trials, empty = name_empty_cells(trials, swept, scales)
+
+    def read(params: Mapping[str, Sequence[str]] | Sequence[str], **how: Any) -> tuple[Sweep, ...]:
+        return study_data.sweeps_of(trials, source, name, mode, params, scales=scales, **how)
+
     sweeps = read(swept, failed="left out")
+    trials, merged = tidy.with_settings_once(trials, swept, sweeps)
+    sweeps = read(swept, failed="left out") if merged else sweeps
     for sweep in sweeps:
         tidy.check_sizes(sweep.scores, name, source)
-    settled = {sweep.objective: _settled(sweep) for sweep in sweeps}
-    axes: Mapping[str, Sequence[str]] | list[str] = swept
-    if params is None and any(settled.values()):
-        axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
-        gone = {n for each in settled.values() for n in each}.difference(*axes.values())
-        swept = [column for column in swept if column not in gone]
-    settled_notes = _settled_notes(settled, sweeps, is_named=params is not None)
-    whole, unlike = study_data.percent_of(name, sweeps)
-    limits, chance = (0.0, whole) if whole else None, _chance(trials, name, whole)
+    axes, swept, settled_notes = _axes(sweeps, swept, is_named=params is not None)
+    limits, unlike = _limits(name, mode, sweeps)
+    chance = _chance(trials, name, limits)
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
     on_test = "score_on" in trials and bool((trials["score_on"] == "test").all())
     as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
-    notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *settled_notes, as_text]
+    notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, merged, *empty]
+    notes += [*settled_notes, as_text]
     unit = "" if unlike else study_data.unit_of(name)
     return StudyData(
         trials=_with_ids(trials),

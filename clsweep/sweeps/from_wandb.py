@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
+from clsweep.sweeps.column_roles import SETTING_NAMES
 from clsweep.sweeps.exported_rows import rows_of_csv, runs_of_json
 from clsweep.sweeps.foreign_sweep import (
     ENDED,
@@ -19,7 +20,8 @@ from clsweep.sweeps.foreign_sweep import (
     ForeignTrial,
     parse_settings,
 )
-from clsweep.sweeps.parsing import flatten, numeric_results
+from clsweep.sweeps.from_ray import BOOKKEEPING
+from clsweep.sweeps.parsing import flatten, numeric_results, parse_text
 from clsweep.sweeps.source_files import refuse_damaged
 from clsweep.sweeps.wandb_records import read_records, values_of_items
 
@@ -38,6 +40,7 @@ _LABELS = (
     "run_id",
 )  # fmt: skip
 _TABLES, _LISTS = ("csv", "tsv"), ("json", "jsonl", "ndjson")
+_RAY_TABLE = {"training_iteration", "time_this_iter_s"}  # of Tune's `get_dataframe`
 # Settings and results of a run, as W&B's interfaces call them otherwise.
 _ALIASES = {
     "json_config": "config", "rawconfig": "config", "summary_metrics": "summary",
@@ -52,7 +55,8 @@ def read_wandb(source: Path) -> ForeignSweep:
     Raises:
         RequestError: neither is there, or it is damaged.
     """
-    kind = source.name.lower().removesuffix(".gz").rpartition(".")[2]
+    name = source.name if source.is_file() else ""  # a folder is often called wandb
+    kind = name.lower().removesuffix(".gz").rpartition(".")[2]
     is_table, mixed = kind in _TABLES + _LISTS, False
     notes: list[str] = []
     with refuse_damaged(source, "runs of W&B", EOFError, zlib.error):
@@ -69,6 +73,7 @@ def read_wandb(source: Path) -> ForeignSweep:
     trials = _join_rows(rows, is_table=is_table)
     if copies := len(rows) - len(trials):
         notes.append(f"left out: {copies} earlier rows or files of runs that come again")
+    notes += _drop_empty_cells(trials) if mixed else []
     parse_settings(trials, typed=not mixed)
     reported = [trial for trial in trials if trial.length]
     by_step = not all("epoch" in trial.results for trial in reported)
@@ -91,6 +96,19 @@ def _read_export(source: Path, kind: str, notes: list[str]) -> tuple[dict[str, F
     if mixed and len(lengths) == len(trials) > 1 and lengths == sorted({1, *lengths}):
         raise RequestError(f"{source}: expected a row for each run, given each step of one")
     return trials, mixed
+
+
+def _drop_empty_cells(trials: Sequence[ForeignTrial]) -> list[str]:
+    """Leave out the settings whose cell is empty, in place.
+
+    Returns:
+        notes on those whose name the catalog knows and that no trial has.
+    """
+    names = dict.fromkeys(name for trial in trials for name in trial.settings)
+    for trial in trials:
+        trial.settings = {name: text for name, text in trial.settings.items() if text != ""}
+    lost = names.keys() & SETTING_NAMES - {name for trial in trials for name in trial.settings}
+    return [f"{name} is empty in all trials" for name in names if name in lost]
 
 
 def _join_rows(rows: Mapping[str, ForeignTrial], *, is_table: bool) -> list[ForeignTrial]:
@@ -127,12 +145,15 @@ def _trial(run: Mapping[str, Any], at: str) -> ForeignTrial:
         stated = [
             n for n in _STATE_COLUMNS if n in row and (n in _LABELS or row[n].lower() in _STATES)
         ]
-        values = {n: text for n, text in row.items() if n and n not in (*_LABELS, *stated)}
+        of_ray = BOOKKEEPING | {"logdir"} if {*row} >= _RAY_TABLE else set[str]()
+        others = {"", *_LABELS, *stated, *of_ray}
+        values = {name: text for name, text in row.items() if name not in others}
         results = numeric_results(values)
+        reports = parse_text(row["training_iteration"]) if of_ray else None
         return ForeignTrial(
             group="wandb",
             status=_status(row[stated[0]] if stated else None),
-            length=_length(results),
+            length=reports or _length(results),
             settings={n: text for n, text in values.items() if not n.startswith(_NUMBERING)},
             results=results,
             labels={name: row[name] for name in _LABELS if row.get(name)},
@@ -207,7 +228,7 @@ def _offline(file: Path) -> ForeignTrial:
         elif kind == "config":
             config |= values_of_items(record.config.update)
         elif kind == "summary":
-            last |= values_of_items(record.summary.update)
+            last |= flatten(values_of_items(record.summary.update))  # acc.max beside acc
         elif kind == "history":
             last |= values_of_items(record.history.item)
         elif kind == "exit":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +23,12 @@ from clsweep.sweeps.foreign_sweep import (
     comparable_setting,
     objective_of_trial,
 )
+from clsweep.sweeps.null_choices import name_chosen_nulls, settle_empty_cells
 from clsweep.sweeps.sampler_guess import set_samplers
 from clsweep.sweeps.trial_ends import mark_ends
 
 _RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
+_UNREAD = re.compile("^not read|is empty in")  # notes on columns that may tell trials apart
 
 
 @dataclass(kw_only=True)
@@ -68,12 +71,8 @@ def import_sweep(
     Raises:
         RequestError: nothing has ended, a name is unknown, or what is not named can be several.
     """
-    trials = [trial for trial in sweep.trials if trial.status != "running"]
-    if not trials:
-        raise RequestError("expected trials that have ended, found none")
     notes = [*sweep.notes]
-    if running := len(sweep.trials) - len(trials):
-        notes.append(f"left out: {running} of {len(sweep.trials)} trials, which have not ended")
+    trials = _ended(sweep.trials, notes)
     for trial in trials if all({*trial.settings} >= OWN_LABELS for trial in trials) else ():
         for name in ("trial_id", "config"):  # which are no settings
             del trial.settings[name]
@@ -83,7 +82,8 @@ def import_sweep(
     role = metric if sweep.mixed else None
     seed, objective = choose_seed_and_objective(trials, seed, objective, role)
     notes += mark_ends(sweep, trials, metric, objective)
-    names = choose_params(trials, sweep, {role, seed, objective}, params, notes)
+    names = choose_params(trials, sweep, (role, seed, objective), params, notes)
+    notes += name_chosen_nulls(trials, names)
     score = _free(metric, _RESERVED)
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:
@@ -91,6 +91,7 @@ def import_sweep(
     rows = _rows(trials, columns, (objective, seed), (metric, score))
     if sweep.mixed:
         _add_unread(rows, trials, names)
+        rows = settle_empty_cells(rows, [*columns.values()], notes)
     rows = _without_reruns(rows, notes)
     if seed and not _is_seed(rows, seed, may_be_none, notes):
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
@@ -103,6 +104,16 @@ def import_sweep(
     options = {"metric": score, "mode": mode, "params": varying, "scales": scales}
     notes.append(f"hyperparameters: {', '.join(varying) or 'none varies'}")
     return ImportedTable(rows=rows, options=options | {"seed": seed or ""}, notes=notes)
+
+
+def _ended(trials: Sequence[ForeignTrial], notes: list[str]) -> list[ForeignTrial]:
+    """Those that have ended."""
+    ended = [trial for trial in trials if trial.status != "running"]
+    if not ended:
+        raise RequestError("expected trials that have ended, found none")
+    if running := len(trials) - len(ended):
+        notes.append(f"left out: {running} of {len(trials)} trials, which have not ended")
+    return ended
 
 
 def _rows(
@@ -183,7 +194,7 @@ def _is_seed(rows: list[dict[str, Any]], seed: str, may_be_none: bool, notes: li
     if any(repr(each.setdefault(_trial_key(row), row)) != repr(row) for row in rows):
         if may_be_none and len({repr(row["seed"]) for row in rows}) == 1:
             return False
-        unread = next((f" ({note})" for note in notes if note.startswith("not read")), "")
+        unread = next((f" ({note})" for note in notes if _UNREAD.search(note)), "")
         same = f"the same {seed} stands in several trials of the same settings that differ"
         advice = "Name what tells them apart with --seed or --param"
         raise RequestError(f"seed: {same}. {advice}{unread}")

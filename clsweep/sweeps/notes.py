@@ -63,6 +63,8 @@ def as_text(reason: str, figures: Mapping[str, Any]) -> str:
     def text(name: str, figure: Any) -> str:
         if name == "p":  # what is left of one behind the digits of floats is no number
             return f"= {number(figure)}" if figure >= P_LEAST else f"< {P_LEAST:.0e}"
+        if name == "stat":
+            return {"std": "SD*", "within": "share near the best"}[figure]
         if isinstance(figure, tuple):
             return ", ".join(map(mentioned, figure))
         if isinstance(figure, Integral):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from clsweep.analysis.cross_fit import selection_bias
 from clsweep.analysis.image_intervals import TrialHits, image_parts
 from clsweep.analysis.score_table import drop_nan_columns
-from clsweep.analysis.seed_effects import impute_seed_effect
+from clsweep.analysis.seed_effects import adjusted_for_seeds
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables, to_frame
 
@@ -52,6 +52,6 @@ def lucky(study: StudyTables, metric: str, mode: str) -> dict[str, float]:
         scores = table.to_numpy(dtype=float)
         counts = np.isfinite(scores).sum(axis=1)
         images = hits.of(str(name), sign, table.index.to_numpy(), counts, counts)
-        values = drop_nan_columns(impute_seed_effect(sign * scores))
+        values = drop_nan_columns(adjusted_for_seeds(sign * scores))
         bias[str(name)] = sign * max(0.0, selection_bias(values, image_parts(images)))
     return bias

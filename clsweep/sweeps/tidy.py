@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.scales import SCALES, is_numeric_column
-from clsweep.analysis.sweep import LABEL_KEYS
+from clsweep.analysis.sweep import LABEL_KEYS, Sweep
 from clsweep.catalog import DIAGNOSTIC, METRICS
 from clsweep.catalog.plugin_guard import LARGEST_SCORE
 from clsweep.display.numbers import count, mentioned, setting
@@ -48,6 +48,30 @@ def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     copies = trials.duplicated([name for name in trials if is_plain(trials[name])])
     note = f"{count(copies.sum())} rows are copies of others and are left out"
     return trials[~copies].reset_index(drop=True), note if copies.any() else ""
+
+
+def with_settings_once(
+    trials: pd.DataFrame, params: Sequence[str], sweeps: Sequence[Sweep]
+) -> tuple[pd.DataFrame, str]:
+    """The table with one configuration a setting, the first of those that have it, and a note.
+
+    A table with an id for each trial has one setting under several. Where these have a seed twice,
+    what tells them apart is not among `params`, and they stay apart. `sweeps` are of the table as
+    it is.
+    """
+    recurs = [x.settings.duplicated().any() if x.params else len(x.configs) > 1 for x in sweeps]
+    if not params or not any(recurs):
+        return trials, ""
+    codes = trials.groupby(["objective", *params], dropna=False, sort=False).ngroup()
+    first = trials["config"].groupby(codes).transform("first")
+    is_twice = trials.assign(config=codes).duplicated(["config", "seed"], keep=False)
+    is_merged = ~is_twice.groupby(codes).transform("any")
+    moved = trials.loc[is_merged & (first != trials["config"]), ["objective", "config"]]
+    if moved.empty:
+        return trials, ""
+    num = len(moved.drop_duplicates())
+    note = f"{count(num)} configurations have the setting of another: they are read as one with it"
+    return trials.assign(config=first.where(is_merged, trials["config"])), note
 
 
 def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:

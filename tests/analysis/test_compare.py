@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis import evidence, mean_tests
-from clsweep.analysis.compare import compare
+from clsweep.analysis import evidence
+from clsweep.analysis.compare import compare, doubt
 from clsweep.analysis.holm import holm
-from clsweep.analysis.mean_tests import mean_term, sample_mean_term
 from clsweep.analysis.pairing import pair
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
@@ -33,44 +32,6 @@ def sweep(name, scores, *, sampler="grid", seeds=None, **settings):
 def one(a, b, *, num=500, seed=0, **options):
     with drawing(num, seed):
         return compare([a, b], "a", "b", **options).iloc[0]
-
-
-def test_sign_flips_are_enumerated_exactly():
-    rng = np.random.default_rng(0)
-    for num in (2, 3, 6, 10):
-        units = rng.normal(0.4, 1, num)
-        sums = [np.dot(signs, units) for signs in itertools.product((1, -1), repeat=num)]
-        expected = sum(abs(x) >= abs(units.sum()) - 1e-9 for x in sums) / len(sums)
-        assert mean_tests.sign_flips(units, rng) == (expected, min(1.0, 2 / 2**num))
-        oracle = stats.permutation_test(
-            (units, np.zeros(num)), lambda x, y: x.mean() - y.mean(), permutation_type="samples"
-        )
-        assert mean_tests.sign_flips(units, rng)[0] == pytest.approx(oracle.pvalue)
-
-
-def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
-    rng = np.random.default_rng(1)
-    for num in (400, 5000):
-        units = rng.normal(0, 1, num)
-        units += 2.0 / math.sqrt(num) - units.mean()
-        p, p_min = mean_tests.sign_flips(units, rng)
-        expected = 2 * stats.norm.sf(units.sum() / np.linalg.norm(units))
-        assert (p, p_min) == (pytest.approx(expected, abs=0.01), 1e-4)
-    assert mean_tests.sign_flips(np.ones(3000), rng)[0] == 1e-4
-    assert mean_tests.sign_flips(np.zeros(3000), rng)[0] == 1.0
-
-
-def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
-    rng = np.random.default_rng(2)
-    d = rng.normal(1, 1, (1, 5))
-    effect = mean_tests.mean_effect([mean_term(d, d, d, d)], rng)
-    expected = stats.t.interval(0.95, 4, d.mean(), stats.sem(d[0]))
-    assert (effect.low, effect.high) == pytest.approx(expected, abs=0.1)
-    assert effect.se == pytest.approx(stats.sem(d[0]))
-    d = rng.exponential(1, 200)
-    effect = mean_tests.mean_effect([sample_mean_term(d, d[:, None])], rng)
-    bca = stats.bootstrap((d,), np.mean, n_resamples=5000, rng=rng).confidence_interval
-    assert (effect.low, effect.high) == pytest.approx(tuple(bca), abs=0.03)
 
 
 def test_the_other_parameters_of_one_side_are_averaged_over():
@@ -111,8 +72,10 @@ def test_unpaired_designs_say_so():
     assert (row["num_pairs"], row["winner"]) == (0, "a")
     means = a.means, b.means
     assert row["superiority"] == pytest.approx(stats.mannwhitneyu(*means).statistic / 1200)
-    ends = stats.ttest_ind(*means, equal_var=False).confidence_interval()
-    assert (row["low"], row["high"]) == pytest.approx(tuple(ends), abs=0.1)
+    welch = stats.ttest_ind(*means, equal_var=False).confidence_interval()
+    by_seed = stats.ttest_rel(a.scores.mean(axis=0), b.scores.mean(axis=0)).confidence_interval()
+    half = np.hypot(np.ptp(welch), np.ptp(by_seed)) / 2
+    assert row["high"] - row["estimate"] == row["estimate"] - row["low"] == pytest.approx(half)
     a, b = sweep("a", a.scores[:5] - 3, tau=range(5)), sweep("b", b.scores[:4], sigma=range(4))
     row = one(a, b)
     assert note(Reason.UNPAIRED_NONE_SHARED, a=5, b=4) in row["note"]
@@ -124,7 +87,6 @@ def test_one_setting_pairs_the_seeds():
     a, b = [5.0, 5.1, 5.2, 5.1], [1.0, 4.2, 3.1, 4.3]
     row = one(sweep("a", [a]), sweep("b", [b]))
     p = stats.ttest_rel(a, b).pvalue
-    assert 0.05 < p < 0.125  # the smallest of sign flips
     assert (row["num_pairs"], row["winner"]) == (4, "")
     assert row["p"] == pytest.approx(p)
     tuned = one(sweep("a", [a]), sweep("b", [b]), stat="tuned")
@@ -150,10 +112,9 @@ def test_one_seed_of_a_grid_has_no_interval_and_no_verdict():
     pairs = zip("ab", (SIMCLR, DCL), strict=True)
     a, b = (sweep(name, np.array(each)[:, None], tau=range(11)) for name, each in pairs)
     row = one(a, b)
-    assert row["p"] == pytest.approx(2 / 2**11)  # DCL is better at every temperature
-    assert row[["low", "high", "detectable", "needs_seeds"]].isna().all()
+    assert row[["low", "high", "p", "detectable", "needs_seeds"]].isna().all()
     assert (row["winner"], row["superiority"]) == ("", 0.0)
-    assert row["note"] == (note(Reason.ONE_SEED), note(Reason.P_PER_SETTING))
+    assert row["note"] == (note(Reason.ONE_SEED),)
     row = one(a, b, stat="std")
     assert row["note"] == (note(Reason.ONE_SEED_NO_SPREAD, stat="std"),)
     assert row["winner"] == ""
@@ -189,7 +150,6 @@ def test_by_pools_the_noise_of_a_grid_and_corrects_for_the_regions():
     assert list(out["winner"]) == [""] * 4 + ["a", "a"]
     assert list(out["resolved"]) == [False] * 4 + [True] * 2
     assert out["p_holm"].to_numpy() == pytest.approx(holm(out["p"].to_numpy()))
-    assert note(Reason.FEW_FLIPS, pairs=3) in out["note"][0]
     u = rng.random(60)
     sides = (("a", 3 * u[:, None]), ("b", 0.0))
     qmc = [sweep(name, level + rng.normal(0, 0.1, (60, 2)), sampler="qmc", tau=u)
@@ -210,10 +170,30 @@ def test_a_row_says_why_an_interval_without_zero_resolves_nothing():
     only_alone = (out["low"] > 0) & (out["p"] <= 0.05) & (out["p_holm"] > 0.05)
     assert only_alone.sum() == 1
     assert [alone in notes for notes in out["note"]] == only_alone.tolist()
-    a, b = [[1.0, 1.1], [2.1, 2.0]], [[0.1, 0.0], [1.0, 1.1]]
-    few_flips = one(sweep("a", a, tau=[1, 2]), sweep("b", b, tau=[1, 2]))
-    assert (few_flips["low"] > 0, few_flips["p"] > 0.05) == (True, True)
-    assert note(Reason.RESOLVED_BY_INTERVAL) in few_flips["note"]
+
+
+@pytest.mark.parametrize(
+    ("p", "by_interval", "reason"),
+    [(5e-4, True, "RESOLVED_ALONE"), (5e-4, False, "RESOLVED_BY_TEST"), (0.2, False, ""),
+     (0.2, True, "RESOLVED_BY_INTERVAL")],
+)  # fmt: skip
+def test_no_small_p_stands_beside_not_resolved_without_a_cause(p, by_interval, reason):
+    why = doubt(p, by_interval=by_interval, tests=3)
+    assert (why.reason if why else "") == (Reason[reason] if reason else "")
+
+
+def test_a_region_says_why_its_lead_is_not_resolved():
+    """Resolved alone, and not as one of six; where neither test nor interval sees one, no why."""
+    rng = np.random.default_rng(4)
+    lead = np.array([0.0, 0.25, 0.1, 0.5, 3.0, 3.0])[:, None]
+    noise = rng.normal(0, 0.3, (2, 6, 3))
+    sides = zip("ab", (noise[0] + lead, noise[1]), strict=True)
+    out = region_winners([sweep(*side, tau=range(6)) for side in sides], by="tau")
+    is_open = ~out["resolved"]
+    alone = is_open & (out["low"] > 0)
+    assert 0 < alone.sum() < is_open.sum() < 6
+    assert (out["reason"][alone] == Reason.RESOLVED_ALONE).all()
+    assert (out["reason"][~alone] == "").all()
 
 
 def test_of_unpaired_samples_a_seed_s_shift_of_one_side_counts_and_one_of_both_does_not():
@@ -226,7 +206,6 @@ def test_of_unpaired_samples_a_seed_s_shift_of_one_side_counts_and_one_of_both_d
 
     none, one_side, both = effect(0.0, 0.0), effect(shift, 0.0), effect(shift, shift)
     assert one_side["high"] - one_side["low"] > 5 * (none["high"] - none["low"])
-    assert Reason.SEED_SHIFT in {each.reason for each in one_side["note"]}
     assert tuple(both[["low", "high"]]) == pytest.approx(tuple(none[["low", "high"]]))
 
 
@@ -253,7 +232,8 @@ def test_without_names_it_is_every_pair_with_holm():
     sweeps = [sweep(name, rng.normal(0, 1, (6, 3)), tau=range(6)) for name in "cab"]
     out = compare(sweeps)
     assert list(zip(out["a"], out["b"], strict=True)) == [("c", "a"), ("c", "b"), ("a", "b")]
-    assert out["p_holm"].to_numpy() == pytest.approx(holm(out["p"].to_numpy()))
+    corrected = np.minimum(1, 3 * holm(out["p"].to_numpy()))  # for three questions of each
+    assert out["p_holm"].to_numpy() == pytest.approx(corrected)
     alone = compare(sweeps[1:], "a", "b").iloc[0]
     columns = ["estimate", "low", "high", "p"]
     assert list(alone[columns]) == list(out.iloc[2][columns])

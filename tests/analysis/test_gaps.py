@@ -10,7 +10,6 @@ import pytest
 
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.robustness import robustness
-from clsweep.analysis.seed_effects import impute_seed_effect, two_way
 from clsweep.analysis.tolerance_curve import tolerance_curve
 from clsweep.analysis.tuning import cost_of_tuning, expected_best_of_k
 from tests.analysis import truths
@@ -79,13 +78,6 @@ def numbers(trials):
     return row[[name for name, value in row.items() if isinstance(value, float)]].astype(float)
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_with_gaps_it_does_not_matter_which_seed_is_whose(name):
-    """Where seeds shift nothing, scores count, not the labels that they stand under."""
-    trials = with_gaps(name, noise=0.5)
-    pd.testing.assert_series_equal(numbers(trials), numbers(own_seeds(trials)), rtol=1e-12)
-
-
 # What the noise of a trial is, and the ends of intervals of levels, carry a shift.
 OF_NOISE = re.compile(
     r"(?<!band)_(low|high)$|^(low|high|p|p_holm|null|first|total|effect|detectable)$|needs|num_"
@@ -116,21 +108,6 @@ def test_one_missing_trial_moves_no_statistic_where_seeds_shift_all(name, sample
     actual, expected = answer(shifted), answer(whole)
     numbers = [each for each in expected.select_dtypes("number") if not OF_NOISE.search(each)]
     pd.testing.assert_frame_equal(actual[numbers], expected[numbers], atol=0.2, rtol=0.05)
-
-
-def test_means_are_those_of_generalised_least_squares():
-    """x_is = theta_i + b_s + e_is with normal b, by the dense covariance of all scores."""
-    rng = np.random.default_rng(4)
-    table = LEVELS[:, None] + rng.normal(0, 0.5, (6, 4)) + rng.normal(0, 0.5, 4)
-    table[[0, 1, 3, 5, 5], [0, 3, 3, 1, 2]] = np.nan
-    known, actual = np.isfinite(table), two_way(table)
-    row, seed = np.nonzero(known)
-    covariance = actual.variance * (seed[:, None] == seed) + actual.noise * np.eye(len(row))
-    inverse, design = np.linalg.inv(covariance), np.eye(6)[row]
-    levels = np.linalg.solve(design.T @ inverse @ design, design.T @ inverse @ table[known])
-    assert 0.001 < actual.p < 0.5
-    np.testing.assert_allclose(np.nanmean(impute_seed_effect(table), axis=1), levels, rtol=1e-12)
-    assert np.abs(np.nanmean(table, axis=1) - levels).max() > 0.01
 
 
 def test_a_slope_of_rows_that_each_lack_another_seed():

@@ -12,6 +12,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness import robustness
 from tests.analysis import truths
 from tests.analysis.draws import drawing
+from tests.analysis.truths import least_squares
 from tests.planted import planted
 
 TAU = [0.5, 0.05, 0.1, 0.2, 1.0]  # in any order: 0.05 0.1 0.2 0.5 1
@@ -68,8 +69,8 @@ def test_slope_per_doubling():
     rng = np.random.default_rng(0)
     scores = 80 + np.arange(4)[:, None] * 1.5 + rng.normal(0, 0.2, (4, 3))
     fit = stats.linregress(np.repeat(np.log2(sizes), 3), scores.ravel())
-    pooled = scores.var(axis=1, ddof=1).mean()  # about the configurations, not about the line
-    half = stats.t.ppf(0.975, 8) * np.sqrt(pooled / 3 / 5)  # sum of squares of -1.5 .. 1.5 is 5
+    residual = least_squares(scores)[2]  # about the configurations, not about the line
+    half = stats.t.ppf(0.975, 6) * np.sqrt(residual / 3 / 5)  # sum of squares of -1.5 .. 1.5 is 5
     row = row_of(sweep_of(scores, sizes))
     expected = [fit.slope, fit.slope - half, fit.slope + half]
     assert row[["slope", "slope_low", "slope_high"]].to_list() == pytest.approx(expected)
@@ -119,13 +120,13 @@ WHOLE = {(1.0, size) for size in (32, 64, 128)}
 
 @pytest.mark.parametrize(
     ("lost", "by", "options", "levels", "reason"),
-    [  # averages over the settings that all values share
-        ({(1.0, 64)}, "batch_size", {}, [10, 11, 12], (Reason.SHARED_SETTINGS, 3)),
-        ({(0.1, 64), (0.2, 64), (0.5, 64)}, "batch_size", {}, [30, 31, 32],
-         (Reason.SHARED_SETTINGS, 1)),
+    [  # least-squares means: the levels of an additive table, whatever it lacks
+        ({(1.0, 64)}, "batch_size", {}, [15, 16, 17], (Reason.LEAST_SQUARES, 1)),
+        ({(0.1, 64), (0.2, 64), (0.5, 64)}, "batch_size", {}, [15, 16, 17],
+         (Reason.LEAST_SQUARES, 3)),
         (WHOLE, "tau", {}, [1, 11, 21, np.nan], None),  # one that failed everywhere takes nothing
-        ({(0.1, 32), (0.2, 64), (0.5, 128), (1.0, 32)}, "batch_size", {}, None,
-         (Reason.UNBALANCED, None)),
+        ({(0.1, 32), (0.2, 64), (0.5, 128), (1.0, 32)}, "batch_size", {}, [15, 16, 17],
+         (Reason.LEAST_SQUARES, 4)),
         # A failure that counts takes no setting from the others; the worst score seen is -0.1.
         ({(1.0, 64)}, "batch_size", {"failed_as": "worst"}, [15, (1 + 11 + 21 - 0.1) / 4, 17],
          None),
@@ -137,10 +138,10 @@ def test_lost_configurations_take_their_settings_along(lost, by, options, levels
     table = marginal_levels([sweep]).query("param == @by")
     if levels:
         assert table["mean"].to_list() == pytest.approx(levels, nan_ok=True)
-    figures = {"settings": reason[1]} if reason and reason[1] else {}
+    figures = {"lost": reason[1]} if reason and reason[1] else {}
     expected = [note(reason[0], param=by, **figures)] if reason else []
     for notes in (row_of(sweep, by)["note"], table["note"].iloc[0]):
-        reasons = (Reason.SHARED_SETTINGS, Reason.UNBALANCED)
+        reasons = (Reason.LEAST_SQUARES, Reason.UNBALANCED)
         assert [each for each in notes if each.reason in reasons] == expected
 
 
@@ -162,8 +163,8 @@ def test_a_band_without_what_failed(lost, by, options, within, band):
 def test_the_sure_band_by_hand():
     rng, tau = np.random.default_rng(2), np.array([1, 2, 4, 8, 16])
     scores = np.array([88.0, 89.5, 90.0, 89.9, 85.0])[:, None] + 0.2 * rng.standard_normal((5, 3))
-    means, pooled = scores.mean(axis=1), scores.var(axis=1, ddof=1).mean()
-    width = stats.t.ppf(1 - 0.05 / 4, 10) * np.sqrt(pooled * 2 / 3)
+    means, pooled = scores.mean(axis=1), least_squares(scores)[2]
+    width = stats.t.ppf(1 - 0.05 / 4, 8) * np.sqrt(pooled * 2 / 3)
     for within in (0.1, 0.5, 1.0, 2.0, 6.0):
         row = row_of(sweep_of(scores, tau), within=within)
         assert row["level_noise"] == pytest.approx(np.sqrt(pooled / 3))
@@ -214,9 +215,13 @@ def test_a_grid_has_the_mean_of_every_value_and_a_band_of_seed_noise():
     assert list(table["param"]) == ["a", "a", "b", "b", "b"]
     assert table["mean"].iloc[0] == pytest.approx(scores[:3].mean())
     assert table["mean"].iloc[3] == pytest.approx(scores[[1, 4]].mean())
-    noise = np.sqrt(scores.var(axis=1, ddof=1).mean())
-    half = 2.1788 * noise / np.sqrt(9)  # t on 6 x 2 degrees of freedom, 3 configurations of 3 seeds
-    assert (table["high"] - table["mean"]).iloc[0] == pytest.approx(half, rel=1e-4)
+    # Half of the six configurations of three seeds: a third of the variance is of the seeds.
+    shift = scores.mean(axis=0) - scores.mean()
+    left = scores - scores.mean(axis=1, keepdims=True) - shift
+    of_seeds = stats.t.ppf(0.975, 2) ** 2 * np.square(shift).sum() / 2 / 3
+    of_rest = stats.t.ppf(0.975, 10) ** 2 * np.square(left).sum() / 10 / 18
+    half = np.sqrt(of_seeds + of_rest)
+    assert (table["high"] - table["mean"]).iloc[0] == pytest.approx(half)
     assert list(table["label"].iloc[2:]) == ["0", "1", "2"]
     assert not table["note"].map(len).any()
 
@@ -248,7 +253,7 @@ def test_categories_and_few_values():
         (RNG.normal(size=(6, 1)), {}, Reason.ONE_SEED),
         (RNG.normal(size=(6, 2)), {"sampler": "tpe"}, Reason.FEW_FOR_SURROGATE),
         (np.full((6, 2), np.nan), {}, Reason.ALL_FAILED),
-        (np.where([[k % 4 == 0] for k in range(6)], np.nan, RNG.normal(size=(6, 2))), {},
+        (np.where([[k in (0, 1, 5)] for k in range(6)], np.nan, RNG.normal(size=(6, 2))), {},
          Reason.UNBALANCED),
     ],
 )  # fmt: skip
@@ -263,8 +268,10 @@ def test_configurations_that_failed_on_every_seed_say_nothing_of_the_noise():
     scores = np.arange(6.0)[:, None] * 3 + np.random.default_rng(1).normal(size=(6, 3))
     scores[:2] = np.nan
     table = marginal_levels([truths.sweep(scores, {"tau": 2.0 ** np.arange(6)}, failed_as="worst")])
-    noise = scores[2:].var(axis=1, ddof=1).mean()
-    half = stats.t.ppf(0.975, 4 * 2) * np.sqrt(noise / 3)
+    _, effects, residual, freedom, _ = least_squares(scores[2:])
+    by_rest = stats.t.ppf(0.975, freedom) ** 2 * residual * 3 / 4
+    by_seeds = stats.t.ppf(0.975, 2) ** 2 * np.square(effects).sum() / 2
+    half = np.sqrt((by_rest + by_seeds) / 3)
     middle = table[table["label"].isin(["8", "16"])]  # the highest and the lowest may be doubted
     assert (middle["high"] - middle["mean"]).to_numpy() == pytest.approx([half, half])
     assert table["low"].isna().tolist() == [True] * 2 + [False] * 4

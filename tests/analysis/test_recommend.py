@@ -16,9 +16,8 @@ from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import RECOMMEND_COLUMNS, config_levels, neighbourhoods, recommend
 from clsweep.analysis.robustness import robustness
-from clsweep.analysis.seed_effects import Levels, seed_shift
 from clsweep.results.standings import Standings
-from tests.analysis.truths import sweep_of, trials_of
+from tests.analysis.truths import least_squares, sweep_of, trials_of
 
 NAN = float("nan")
 
@@ -39,12 +38,14 @@ def test_best_and_its_interval():
     scores = 90 + rng.normal(size=(7, 3))
     scores[2, 1] = NAN
     best, _ = pair(sweep_of(scores, tau=np.arange(7.0)))
-    means = np.nanmean(scores, axis=1)
+    means, effects, variance, freedom, _ = least_squares(scores)
     top = int(means.argmax())
-    present = scores[top][~np.isnan(scores[top])]
-    variance = np.nansum((scores - means[:, None]) ** 2) / (6 * 2 + 1)
-    half = stats.t.ppf(0.975, 13) * np.sqrt(variance / len(present))
-    assert (best["config"], best["num_seeds"]) == (top, len(present))
+    noise = noise_of(scores, by_seed=True)  # of the mean square of the seeds
+    assert noise.blocks.effects == pytest.approx(effects)
+    of_seeds = stats.t.ppf(0.975, 2) ** 2 * noise.blocks.of_mean
+    rest = 1 - 1 / noise.blocks.rows
+    half = np.sqrt(of_seeds + stats.t.ppf(0.975, freedom) ** 2 * variance * rest / 3)
+    assert (best["config"], best["num_seeds"]) == (top, 3)
     ends = [means[top] - half, means[top] + half]
     assert best[["score", "low", "high"]].to_list() == pytest.approx([means[top], *ends])
     assert note(Reason.PICKED) in best["note"]
@@ -197,20 +198,6 @@ def test_settings_whose_noise_clearly_differs_have_each_their_own():
     assert noise_of(quiet).is_uneven
     level = config_levels(sweep_of(quiet, tau=np.arange(8.0)))
     assert level["high"][3] - level["low"][3] > 2
-
-
-def test_what_noisy_settings_share_by_chance_widens_no_other():
-    """A setting's own t-interval; of a mean of settings that of its means by seed."""
-    rng = np.random.default_rng(1)
-    scores = rng.normal(size=(4, 10)) * np.array([[0.3], [1.0], [3.0], [10.0]])
-    scores += 2.0 * scores[3:] * (np.arange(4) == 2)[:, None]
-    assert seed_shift(scores)
-    levels = Levels.of(scores, np.zeros(4, dtype=bool))
-    reach = stats.t.ppf(0.975, 9)
-    assert levels.half_widths == pytest.approx(reach * stats.sem(scores, axis=1))
-    weights = np.array([0.5, 0.5, 0.0, 0.0])
-    of_both = reach * stats.sem(scores[:2].mean(axis=0))
-    assert levels.half_width_of(weights) == pytest.approx(of_both)
 
 
 @pytest.mark.parametrize("sampler", ["grid", "random"])

@@ -12,6 +12,7 @@ from scipy import stats
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.reproduce import Printed, Verdict, half_widths, reproduce
 from tests.analysis import truths
+from tests.analysis.truths import least_squares
 
 # Rows of one noise, whose seeds differ in their mean by what the freedom of 6 allows for.
 EVEN = np.array([[90.0, 91.0, 92.0], [81.0, 81.4, 79.6], [71.2, 69.6, 70.6]])
@@ -51,12 +52,15 @@ def answer(*args, **options):
 
 def test_the_intervals_are_those_of_the_formula():
     table = answer(rows_of([90.0, 80.0, 70.0]), trials_of(EVEN)).iloc[0]
-    variance = EVEN.var(axis=1, ddof=1).mean()
-    level = 91.0 + stats.t.ppf(0.975, 6) * math.sqrt(variance / 3)
+    _, effects, variance, freedom, _ = least_squares(EVEN)
+    by_seeds = stats.t.ppf(0.975, 2) ** 2 * np.square(effects).sum() / 2
+    by_rest = stats.t.ppf(0.975, freedom) ** 2 * variance * 2 / 3
+    level = 91.0 + math.sqrt((by_seeds + by_rest) / 3)
     # the rounding of 0.1 / sqrt(12) is known, so it adds a few degrees of freedom
-    whole = variance * (1 / 3 + 1) + 0.1**2 / 12
-    freedom = 6 * (whole / (variance * (1 / 3 + 1))) ** 2
-    half = stats.t.ppf(0.975, freedom) * math.sqrt(whole)
+    rest = variance * (1 / 3 + 1) * 2 / 3
+    whole = rest + 0.1**2 / 12
+    reach = stats.t.ppf(0.975, freedom * (whole / rest) ** 2)
+    half = math.sqrt(reach**2 * whole + by_seeds * (1 / 3 + 1))
     names = ["measured", "high", "difference", "difference_low", "difference_high", "num_seeds"]
     assert table[names].to_list() == pytest.approx([91.0, level, 1.0, 1 - half, 1 + half, 3])
 

@@ -9,8 +9,6 @@ from scipy import stats
 
 from clsweep.analysis.bootstrap import num_resamples, resampled
 from clsweep.analysis.cross_fit import best_level, tail_level
-from clsweep.analysis.hidden_noise import hidden_factor, hidden_noise_note
-from clsweep.analysis.noise import noise_of
 from clsweep.analysis.score_table import drop_nan_columns, row_means
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
 from clsweep.analysis.spread_intervals import spread_intervals
@@ -171,27 +169,3 @@ def test_failed_configurations_of_a_sample_failed_by_chance():
     assert np.ptp(grid["regret"]) < 3
     # A quarter failed, of 80: 70 points times the standard error of a share, twice each side.
     assert np.ptp(sample["regret"]) == pytest.approx(70 * 3.92 * np.sqrt(0.25 * 0.75 / 80), rel=0.3)
-
-
-@pytest.mark.parametrize(("num", "seeds"), [(6, 3), (10, 4)])
-def test_how_much_more_noise_of_the_worst_goes_unseen(num, seeds):
-    """In planted tables with that factor a fifth does not show it, more with a smaller one."""
-    factor, rng, size = (
-        hidden_factor(seeds - 1, (num - 1) * (seeds - 1)),
-        np.random.default_rng(0),
-        800,
-    )
-    missed = []
-    for more in (factor, factor / 1.5):
-        noise = np.where(np.arange(num) == 0, more, 1.0)[:, None]
-        tables = 1000.0 * np.arange(num)[:, None] + noise * rng.normal(size=(size, num, seeds))
-        missed.append(np.mean([noise_of(table).chance[0] < 0.5 for table in tables]))
-    assert missed[0] == pytest.approx(0.2, abs=0.04)
-    assert missed[1] > 0.27
-
-
-@pytest.mark.parametrize(("num", "seeds", "is_said"), [(6, 3, True), (6, 6, False), (30, 3, False)])
-def test_few_scores_say_what_they_cannot_show(num, seeds, is_said):
-    table = np.random.default_rng(0).normal(size=(num, seeds))
-    assert bool(hidden_noise_note(table)) == is_said
-    assert not hidden_noise_note(0.0 * table)  # no noise at all

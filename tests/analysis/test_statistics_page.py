@@ -1,21 +1,25 @@
-"""The page of the statistics names what the tables have, and the command that writes it runs."""
+"""The page of the statistics is that of its table, and names what the tables have."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats
 
+import clsweep
 from clsweep.analysis import tuning
 from clsweep.analysis.compare import COMPARISON_COLUMNS as COMPARISON
+from clsweep.analysis.compare import compare
+from clsweep.analysis.contrast import CONTRAST_COLUMNS as CONTRAST
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS as ROBUSTNESS
-from clsweep.analysis.sensitivity import SENSITIVITY_COLUMNS as SENSITIVITY
-from tests import coverage, coverage_cells
+from tests import coverage, coverage_measures
+from tests import coverage_cells as planted
 from tests.analysis.truths import ishigami
-from tests.coverage_texts import LIMITS, STATISTICS
+from tests.coverage_texts import STATISTICS
 
-PAGE = coverage.PAGE.read_text(encoding="utf-8")
+TABLE = pd.read_csv(coverage.TABLE)
 
 
 def with_intervals(columns):
@@ -31,76 +35,152 @@ def with_intervals(columns):
     ids=["robustness", "compare", "best"],
 )
 def test_every_statistic_with_an_interval_is_on_the_page(columns, num):
-    stated = {key for table, key, *_ in STATISTICS.values() if table is columns}
+    every = [each for group in STATISTICS.values() for each in group.values()]
+    stated = {key for table, key, *_ in every if table is columns}
     shown = with_intervals(columns)
     assert len(shown) >= num
     assert shown <= stated
+    assert any(table is CONTRAST for table, *_ in every)
 
 
-def test_the_page_gives_every_formula_as_the_tables_do():
-    for name, (columns, key, *texts) in STATISTICS.items():
-        assert f"### {name}\n" in PAGE
-        for text in (columns[key], *texts):
-            assert text in PAGE, f"{name}: run `make coverage` again"
-    assert LIMITS in PAGE
-    assert STATISTICS["sensitivity"][0] is SENSITIVITY
+def test_the_page_is_that_of_its_table():
+    text = coverage.page(TABLE)
+    assert coverage.PAGE.read_text(encoding="utf-8") == text, "python tests/coverage.py --page"
 
 
-def test_the_page_has_a_row_for_every_cell():
-    for group, (_, cells, _) in coverage.GROUPS.items():
-        table = PAGE.split(f"## Coverage: {group}\n")[1].split("\n## ")[0]
-        rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
-        names = (*rows[0][4:-1], rows[0][-1].removesuffix(" |"))
-        assert names == coverage.ROWS[group]
-        shown = [(row[0].removeprefix("| "), int(row[1]), *row[2:4]) for row in rows[1:]]
-        assert shown == cells
+def test_the_table_has_every_cell_and_width():
+    cells = {(name, *cell) for name, group in coverage.GROUPS.items() for cell in group.cells}
+    assert set(TABLE[coverage.CELL].itertuples(index=False, name=None)) == cells
+    assert not TABLE.duplicated([*coverage.CELL, "statistic"]).any()
+    has = TABLE["covers"].notna() & (TABLE["statistic"] != "band")
+    assert (TABLE.loc[has, "width"] >= 0).all()
+    assert TABLE[["covers", "false"]].stack().dropna().between(0, 100).all()
 
 
-@pytest.mark.parametrize("group", list(coverage.ROWS))
-def test_a_run_of_few_repeats_gives_such_a_row(group):
-    cells = coverage.GROUPS[group][1]
-    cell = cells[-1] if cells in (coverage_cells.SEARCHES, coverage_cells.NEW_IMAGES) else cells[0]
-    key, covered = coverage.measured(((group, cell), 3))
-    names = coverage.ROWS[group]
-    assert set(names) <= set(covered)
-    assert all(0 <= value <= 100 for value in covered.values())
-    row = coverage.line(key[1], covered, names)
-    assert re.fullmatch(
-        r"\| [a-z6 ]+ \| \d \| (even|seeds shift) \| [a-z0-9, ]+( \| (\*\*)?\d+(\*\*)?)+ \|", row
-    )
+def row_of(**given):
+    of = {"group": "levels", "space": "a", "seeds": 2, "noise": "even", "trials": "complete"}
+    return of | {"statistic": "level", "repeats": 200, "covers": 95.0, "false": np.nan} | given
 
 
-def test_what_is_outside_the_limits_is_bold_and_what_was_withheld_is_empty():
-    covered = {"mean": 89.9, "sd": 90.0, "iqm": 99.6, "regret": np.nan}
-    row = coverage.line(("a", 2, "b", "c"), covered, list(covered))
-    assert row == "| a | 2 | b | c | **90** | 90 | **100** |  |"
+def test_the_summary_has_the_worst_cell_of_each_kind_and_names_it():
+    rows = [
+        row_of(),
+        row_of(space="b", covers=89.9),
+        row_of(seeds=5, noise="0.5 shared"),
+        row_of(seeds=5, noise="0.9 shared", trials=planted.MISSING, covers=94.0),
+        row_of(seeds=10, noise=planted.WORST_TWO, covers=np.nan),
+        row_of(group="compare", statistic="compare", false=3.0),
+        row_of(group="compare", statistic="compare", noise="t3", false=14.0),
+    ]
+    table = pd.DataFrame(rows)
+    lines = coverage.summary(table, "covers", "min").splitlines()
+    assert lines[0] == "| | even | seed shift | uneven | heavy tails | gaps |"
+    assert lines[2] == "| levels: level | **90** - - - | - - 95 - | - - - - | - - - - | - - 94 - |"
+    lines = coverage.summary(table, "false", "max").splitlines()
+    assert lines[2:] == ["| compare | 3 - - - | - - - - | - - - - | **14** - - - | - - - - |"]
+    assert list(coverage.worst_cells(table)) == [
+        "- levels: level covers 90: b, 2 seeds, even, complete.",
+        "- compare is false in 14: a, 2 seeds, t3, complete.",
+    ]
+
+
+def test_the_third_seed_s_worth_is_the_median_widths_of_the_table():
+    line = next(x for x in coverage.widths(TABLE).splitlines() if x.startswith("| levels: level"))
+    own = TABLE.query("group == 'levels' and statistic == 'level' and space == 'grid of 6'")
+    even = own.query("noise == 'even' and trials == 'complete'").sort_values("seeds")["width"]
+    assert line.split(" | ")[1].split() == [f"{each:.1f}" for each in even]
+
+
+@pytest.mark.parametrize("group", list(coverage.GROUPS))
+def test_a_run_of_few_repeats_gives_such_rows(group):
+    cells = coverage.GROUPS[group].cells
+    rows = pd.DataFrame(coverage.measured(((group, cells[-1]), 3)))
+    assert list(rows.columns) == coverage.COLUMNS
+    assert set(STATISTICS[group]) & set(rows["statistic"]) or group == "contrast"
+    assert rows[["covers", "false"]].stack().dropna().between(0, 100).all()
+    assert rows[["covers", "false"]].notna().any(axis=1).any()
+
+
+def test_what_is_asked_for_by_name_is_few_cells_and_by_text_all_of_it():
+    def names(*words):
+        options = coverage.parser().parse_args(words)
+        return [key for key, _ in coverage.jobs_of(options)]
+
+    few = names("--only", "contrast")
+    assert {group for group, _ in few} == {"contrast"}
+    assert 10 <= len(few) < len(planted.CONTRASTS) / 2
+    assert {group for group, _ in names("--only", "mean")} == {"robustness", "robustness --by"}
+    (only,) = names("--only", "levels", "--cells", "grid of 6, 10 seeds, 0.75 shared")
+    assert only[1] == ("grid of 6", 10, "0.75 shared", "complete")
+    assert len(names()) == sum(len(group.cells) for group in coverage.GROUPS.values())
+
+
+@pytest.mark.parametrize("apart", [0.0, 2.0])
+def test_the_first_verdicts_are_those_of_the_results(apart):
+    """Of the table of all trials: the same comparisons, resolved or not."""
+    levels, at = planted.planted("grid of 6", 0, None)
+    cell, rng = ("grid of 6", 3, "even", "complete"), np.random.default_rng(0)
+    sweeps = planted.objectives(cell, [(levels + apart * k, at) for k in range(3)], rng)
+    trials = [planted.trials_of(x.objective, x.scores, at, "grid of 6") for x in sweeps]
+    results = clsweep.analyse(pd.concat(trials), metric="acc", mode="max", params=["x"])
+    for stat in coverage_measures.FIRST_VERDICTS.values():
+        shown = results.compare(stat=stat)["resolved"]
+        assert shown.tolist() == compare(sweeps, stat=stat)["resolved"].tolist()
+        assert shown.all() == (apart > 0 and stat != "std")
+
+
+@pytest.mark.parametrize("noise", [planted.HALF, planted.COMMON[1]])
+def test_a_seed_shares_so_much_of_the_noise(noise):
+    """The part of the variance that all settings of a seed share, of both objectives or of one."""
+    rng, cell = np.random.default_rng(0), ("grid of 6", 400, noise, "complete")
+    pair = planted.objectives(cell, planted.equal_means("grid of 6", 0), rng)
+    seeds = np.concatenate([sweep.scores for sweep in pair])
+    related = np.corrcoef(seeds)
+    within, between = related[0, 1:6].mean(), related[:6, 6:].mean()
+    assert within == pytest.approx(0.5, abs=0.08)
+    assert between == pytest.approx(0.5 * (noise in planted.COMMON), abs=0.08)
+    assert seeds.std(axis=1) == pytest.approx(planted.NOISE, rel=0.15)
+
+
+@pytest.mark.parametrize("noise", [planted.EVEN, planted.OWN[-1], planted.COMMON[1]])
+def test_equal_objectives_are_equal_by_the_t_of_their_seeds(noise):
+    """Which is exact, whatever a seed does to whom."""
+    hits, cell = [], ("grid of 6", 3, noise, "complete")
+    for n in range(300):
+        rng = np.random.default_rng((1, n))
+        a, b = planted.objectives(cell, planted.equal_means("grid of 6", n), rng)
+        seeds = a.scores.mean(axis=0) - b.scores.mean(axis=0)
+        hits.append(stats.ttest_1samp(seeds, 0.0).pvalue > 0.05)
+    assert 100 * np.mean(hits) == pytest.approx(95, abs=4)
 
 
 def test_the_planted_truths_are_those_of_other_formulas():
     """A grid's best of one is its mean; of all, with little noise, its best level."""
     cell = ("grid of 6", 5, "even", "complete")
-    level = coverage_cells.planted("grid of 6", 0, None)[0]
-    curve = coverage_cells.expected_best(cell, repeats=300)
+    level = planted.planted("grid of 6", 0, None)[0]
+    curve = planted.expected_best(cell, repeats=300)
     assert curve[0] == pytest.approx(level.mean())
     assert level.max() - 0.2 < curve[-1] < level.max()
     assert (np.diff(curve) > 0).all()
     # Var (u - 0.6)^2 = E (u - 0.6)^4 - (E (u - 0.6)^2)^2 of u uniform, by hand.
     part = 64 * ((0.4**5 + 0.6**5) / 5 - ((0.4**3 + 0.6**3) / 3) ** 2)
-    shares = coverage_cells.variance_shares("random 64", 0.0)
+    shares = planted.variance_shares("random 64", 0.0)
     assert shares["x"] == pytest.approx(part / (part + 1.5**2 / 12), rel=1e-3)
+    a, b = (theta for theta, _ in planted.equal_means("grid of 11 x 5", 0))
+    assert a.mean() == pytest.approx(b.mean())
 
 
 def test_shares_by_quadrature_are_those_of_the_literature():
-    first, total = coverage_cells.shares_of(ishigami, nodes=60)[0]
+    first, total = coverage_measures.shares_of(ishigami, nodes=60)[0]
     assert first == pytest.approx([0.3139, 0.4424, 0.0], abs=1e-4)
     assert total == pytest.approx([0.5576, 0.4424, 0.2437], abs=1e-4)
 
 
-def test_a_planted_race_is_told_of_where_its_seeds_are_left_out():
-    theta, settings = coverage_cells.planted("grid of 6", 0, None)
-    raced, rng = coverage_cells.RACED, np.random.default_rng(0)
-    scores = coverage_cells.scored(theta, 5, "even", raced, rng)[0]
-    sweep = coverage_cells.sweep_of("a", scores, settings, "grid of 6", raced)
+def test_a_planted_race_has_its_note_where_its_seeds_are_left_out():
+    theta, settings = planted.planted("grid of 6", 0, None)
+    raced, rng = planted.RACED, np.random.default_rng(0)
+    scores = planted.scored(theta, 5, "even", raced, rng)[0]
+    sweep = planted.sweep_of("a", scores, settings, "grid of 6", raced)
     assert (sweep.num_skipped, sweep.raced) == (np.isnan(scores).sum(), (2, 3, 4))
     for each in (sweep, replace(sweep, num_skipped=0)):  # of the second it skipped none
         assert each.of_space.scores.shape == (6, 2)

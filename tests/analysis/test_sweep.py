@@ -4,8 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import clsweep
+from clsweep.analysis.compare import compare
+from clsweep.analysis.contrast import Contrast, contrast_table
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.region_winners import region_winners
+from clsweep.analysis.robustness import robustness
+from clsweep.analysis.sweep import counted_alike
+from tests.analysis import truths
 
 
 def trials_of(rows, **columns):
@@ -54,21 +61,55 @@ def read_failed(**options):
     return read_sweeps(trials_of(FAILED, status=status), metric="acc", params=["tau"], **options)
 
 
-def test_a_failed_trial_counts_as_the_worst_score_of_any_objective():
+def test_a_failed_trial_counts_as_the_worst_score_of_what_is_compared():
     dcl, byol, gone = read_failed()
-    np.testing.assert_array_equal(dcl.scores, [[90, 70], [82, 80]])  # 70 is that of byol
+    np.testing.assert_array_equal(dcl.scores, [[90, 80], [82, 80]])  # its own worst, not byol's 70
     np.testing.assert_array_equal(dcl.failed, [[False, True], [False, False]])
-    assert dcl.failed_level == byol.failed_level == 70
-    counted = note(Reason.TRIALS_FAILED_AS_WORST, failed=1, trials=4, level=70.0)
+    assert (dcl.failed_level, byol.failed_level) == (80, 70)
+    counted = note(Reason.TRIALS_FAILED_AS_WORST, failed=1, trials=4, level=80.0)
     assert dcl.missing == (counted,)
     assert byol.missing == ()
+    beside, same = counted_alike(dcl, byol)
+    np.testing.assert_array_equal(beside.scores, [[90, 70], [82, 80]])
+    assert beside.missing[0].figures[-1] == ("level", 70.0)
+    assert same is byol
     # Without any score there is nothing to say, and no level either.
     assert np.isnan(gone.scores).all()
     assert gone.missing == ()
     assert gone.nothing == note(Reason.ALL_FAILED, trials=1)
-    low = read_failed(mode="min")[0]
+    assert counted_alike(dcl, gone)[0].failed_level == 80
+    low, other, _ = read_failed(mode="min")
     np.testing.assert_array_equal(low.scores, [[-90, -90], [-82, -80]])
     assert low.missing[0].figures[-1] == ("level", 90.0)
+    assert counted_alike(low, other)[0].failed_level == -90
+
+
+@pytest.mark.parametrize("stranger", [False, True])
+def test_a_stranger_does_not_move_what_two_others_differ_by(stranger):
+    """The failed trial of a counts as 74, the worst of a and b: a - b is the mean of 1, 2, 1, 0, 2
+    and 74 - 78. At the stranger's 10 it would be -31 / 3.
+    """
+    scores = {"a": [[80, 82], [84, 86], [76, 99]], "b": [[79, 80], [83, 86], [74, 78]]}
+    scores |= {"c": [[10, 11], [12, 10], [11, 10]]} if stranger else {}
+    rows = [
+        (name, config, seed, 0.1 * (config + 1), float(score))
+        for name, table in scores.items()
+        for config, row in enumerate(table)
+        for seed, score in enumerate(row)
+    ]
+    status = ["failed" if row[-1] == 99 else "finished" for row in rows]
+    sweeps = read_sweeps(trials_of(rows, status=status), metric="acc", params=["tau"])
+    pairs = compare(sweeps).set_index(["a", "b"])
+    assert pairs.loc[("a", "b"), "estimate"] == pytest.approx(1 / 3)
+    named = Contrast(name="lead", of=("a", "b"), metric="acc")
+    lead = contrast_table([named], {"acc": sweeps})["estimate"][0]
+    assert lead == pytest.approx(1 / 3)
+    at = compare(sweeps, "a", "b", by="tau").set_index("region")["estimate"]
+    np.testing.assert_allclose(at, [1.5, 0.5, -1.0])
+    won = region_winners(sweeps, by="tau").set_index("region")
+    np.testing.assert_allclose(won["lead"], [1.5, 0.5, 1.0])  # b leads at the last
+    # By itself an objective counts it as its own worst, 76: 81, 85 and 76.
+    assert robustness(sweeps)["mean"][0] == pytest.approx((81 + 85 + 76) / 3)
 
 
 def test_a_failed_trial_counts_as_chance_or_is_left_out():
@@ -124,3 +165,26 @@ def test_bounds_are_kept_where_they_enclose_what_was_seen():
     swept = read_columns(of=("tau", *COLUMNS, "fixed"), bounds=given)
     assert swept.bounds == {"width": (64, 512)}
     assert read_columns().bounds == {}
+
+
+def test_a_difference_of_shares_ends_at_one():
+    """All of a's 4,000 settings are near its best. How many of b's are hangs on one noisy best."""
+    rng = np.random.default_rng(7)
+    noise = np.where(np.arange(4000) == 0, 0.4, 0.1)[:, None]
+    level = np.where(np.arange(4000) == 0, 91.2, 90.0)[:, None] - 0.03
+    tables = {"a": 90 + 0.001 * rng.normal(size=(4000, 2))}
+    tables["b"] = level + noise * rng.normal(size=(4000, 2))
+    frames = [
+        truths.trials_of(table, objective=name, tau=np.arange(1, 4001))
+        for name, table in tables.items()
+    ]
+    results = clsweep.analyse(pd.concat(frames), metric="acc", mode="max", params=["tau"])
+    free = compare(results.data.spaces, stat="within")
+    assert free["high"][0] > 1
+    pairs = results.compare(stat="within", within=1.0)
+    assert (pairs["estimate"][0], pairs["low"][0], pairs["high"][0]) == (
+        free["estimate"][0],
+        free["low"][0],
+        1.0,
+    )
+    assert results.compare("b", "a", stat="within", within=1.0)["low"][0] == -1.0

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import FAILED_AS
@@ -95,7 +96,9 @@ def test_one_seed_is_the_plain_estimator():
 def test_of_a_sample_the_mean_of_the_configurations_is_as_sure_as_they_say():
     scores = 90 + np.random.default_rng(6).normal(size=(64, 3))
     table = expected_best_of_k([sweep_of(scores, sampler="random")]).set_index("k")
-    half = 1.96 * scores.mean(axis=1).std(ddof=1) / 8  # of k = 1
+    of_settings = 1.96 * scores.mean(axis=1).std(ddof=1) / 8  # of k = 1
+    of_seeds = stats.t.ppf(0.975, 2) * stats.sem(scores.mean(axis=0))
+    half = np.hypot(of_settings, of_seeds)
     assert table["high"][1] - table["expected"][1] == pytest.approx(half, rel=0.1)
     assert table["low"].isna().tolist() == [k > 32 for k in table.index]
 

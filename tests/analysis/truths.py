@@ -64,3 +64,17 @@ def grid(*sizes):
     """Settings a, b, ... of a full grid with values 0, 1, ..."""
     cells = np.indices(sizes).reshape(len(sizes), -1)
     return dict(zip("abcdef", cells, strict=False))
+
+
+def least_squares(table):
+    """m, b (of sum zero), s_e^2, its degrees of freedom, and (X'X)^-1 of m, by dummy variables."""
+    row, seed = np.nonzero(np.isfinite(table))
+    num, seeds = table.shape
+    # the last effect is minus the sum of the others
+    of_seeds = np.vstack([np.eye(seeds - 1), -np.ones(seeds - 1)])
+    design = np.hstack([np.eye(num)[row], of_seeds[seed]])
+    fit = np.linalg.lstsq(design, table[row, seed])[0]
+    squares = np.square(table[row, seed] - design @ fit).sum()
+    freedom = len(row) - num - seeds + 1
+    inverse = np.linalg.inv(design.T @ design)[:num, :num]
+    return fit[:num], of_seeds @ fit[num:], squares / freedom, freedom, inverse

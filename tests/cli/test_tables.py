@@ -6,6 +6,7 @@ import re
 import pandas as pd
 import pytest
 
+import clsweep
 from clsweep.statistics import compare, recommend, robustness, sensitivity
 from tests.planted import planted
 
@@ -85,3 +86,39 @@ def test_a_table_of_another_metric_is_listed_as_it_is_analysed(cli_command, file
         assert column in out.splitlines()[0].split(",")
     code, _, error = cli_command("status", "docs/results/quickstart", "--metric", "knn_top1")
     assert (code, "clsweep recommend docs/results/quickstart --metric" in error) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["status", "trials"])
+def test_status_and_trials_explain_their_columns_and_have_all_of_them(
+    cli_command, monkeypatch, command
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = "docs/results/tau-digits"
+    _, short, _ = cli_command(command, folder)
+    (hint,) = re.findall(r"\(--wide adds (.*?); --explain says what the columns\s+are\)", short,
+                         re.DOTALL)  # fmt: skip
+    _, wide, _ = cli_command(command, folder, "--wide")
+    head = wide.splitlines()[0]
+    assert set(hint.replace("\n", " ").split(", ")) <= set(head.split())
+    assert "(--explain says what the columns are)" in wide
+    _, explained, _ = cli_command(command, folder, "--explain")
+    lines = explained.replace("\n", " ")
+    assert "--explain says" not in explained
+    said = {"status": "when tuned: its level without", "trials": "lr: base learning rate, before"}
+    assert said[command] in lines
+
+
+def test_the_levels_of_status_are_those_of_its_headline_and_of_recommend(cli_command):
+    """By their plain means dclw and simclr are 0.23 apart, when tuned 0.79."""
+    folder = "docs/results/tau-digits"
+    best = clsweep.open_results(folder).recommend().query("kind == 'best'")
+    _, out, _ = cli_command("status", folder)
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[1:5]}
+    at = out.splitlines()[0].replace("best linear_top1 %", "best").replace("when tuned", "tuned")
+    place = at.split().index("tuned")
+    for row in best.to_dict("records"):
+        assert rows[row["objective"]][place] == f"{row['when_tuned']:.2f}"
+    lead = float(rows["dclw"][place]) - float(rows["simclr"][place])
+    assert f"dclw leads simclr by {lead:.2f} points, each at its best setting" in out.replace(
+        "\n", " "
+    )

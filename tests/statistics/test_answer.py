@@ -8,7 +8,7 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.report.sections import build_report
 from clsweep.statistics.report_objects import Wording
-from clsweep.statistics.verdicts import verdict_of
+from clsweep.statistics.verdicts import TUNED, best, verdict_of
 from tests.planted import planted
 
 WORDS = Wording(metric="knn_top1", unit="%", within=1.0)
@@ -112,6 +112,23 @@ def test_the_planted_winner_wins_on_the_first_screen():
     links = {row["link"] for rows in chart["datasets"].values() for row in rows if "link" in row}
     assert links == {f"#{anchor}" for anchor in trials.anchors}
     assert len(set(trials.anchors)) == len(trials.shown) == 48
+
+
+def test_those_score_the_same_whose_tuned_levels_are_equal():
+    """Not those whose best means are: those of all three are 92, and simclr is 2.78 behind."""
+    three = board(*({"objective": name} for name in ("dcl", "eqco", "simclr")))
+    leads = {("dcl", "eqco"): 0.0, ("dcl", "simclr"): 2.78, ("eqco", "simclr"): 2.78}
+    pairs = [
+        MEAN | FREE | {"a": a, "b": b, "estimate": lead, "high": 9.0}
+        for (a, b), lead in leads.items()
+    ]
+    named = best(three, pd.DataFrame(pairs), WORDS, TUNED)
+    start = "Best when tuned is not resolved: dcl and eqco score the same, each at its best setting"
+    assert named == (f"{start} [-1, 9].",)
+    for pair in pairs:
+        pair["estimate"] = 0.0
+    (sentence,) = best(three, pd.DataFrame(pairs), WORDS, TUNED)
+    assert sentence.endswith("dcl, eqco and simclr score the same, each at its best setting.")
 
 
 def test_of_a_search_robustness_alone_is_withheld():

@@ -291,7 +291,9 @@ def text_of(layer):
 def test_tables_without_rows_or_numbers_have_no_figure():
     for question, without in (
         ("tolerance", {"share": NAN}), ("robustness", {"sd_star": NAN}),
-        ("comparison-std", {"estimate": 0.0}), ("comparison-std", {"estimate": INF}),
+        ("comparison-std", {"estimate": 0.0, "low": 0.0, "high": 0.0}),
+        ("comparison-std", {"estimate": INF, "low": NAN, "high": INF}),
+        ("comparison-std", {"estimate": NAN}),
         ("comparison-mean", {"estimate": NAN}), ("marginals", {"mean": NAN}),
         ("sensitivity", {"term": ""}),
     ):  # fmt: skip

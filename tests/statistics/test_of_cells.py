@@ -144,6 +144,23 @@ def test_a_data_set_that_has_not_begun_is_named(tmp_path):
         clsweep.open_results(make_study(tmp_path / "b", ended=lambda _: False)).robustness()
 
 
+def test_the_trials_that_are_left_are_those_of_the_study(tmp_path, cli_command):
+    """Of each data set 8 of 24: every command, the report and its question count 16 of 48."""
+    path = make_study(tmp_path, ended=lambda row: row["seed"] < 2, space=SMALL)
+    left = "crossed: not finished; 16 of 48 trials are left"
+    results = clsweep.open_results(path)
+    assert results.data.notes == (left,)
+    assert all(cell.data.notes == (left,) and cell.data.left == 16 for cell in results.cells)
+    report = build_report(results)
+    assert report.notes == (left,)
+    assert report.steps[0].sentence.startswith("16 trials are left")
+    assert "a grid of 16 configurations, 32 trials, " in report.question
+    assert "Which of 2 objectives" in report.question
+    assert "not running; 16 trials are left" in cli_command("status", path)[1].replace("\n", " ")
+    for command in ("robustness", "recommend", "compare"):
+        assert f"- {left}\n" in cli_command(command, path)[1]
+
+
 def test_a_study_with_factors_is_analysed_alone(crossed, alone):
     with pytest.raises(RequestError, match=r"factors \(dataset\) is analysed alone, given 2"):
         clsweep.open_results(crossed, alone["digits"].path)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import clsweep
-from clsweep.analysis import recommend, seed_effects
+from clsweep.analysis import recommend, sweep
 from clsweep.analysis.noise import noise_of
 from clsweep.statistics import pareto as question
 from clsweep.statistics.pareto import on_front
@@ -99,10 +99,32 @@ def test_seeds_that_failed_leave_a_configuration_out():
 def test_the_noise_of_many_configurations_is_estimated_once(monkeypatch):
     """A table of 10,000 took minutes where each configuration asked anew."""
     asked = []
-    monkeypatch.setattr(seed_effects, "noise_of", lambda *a: asked.append(a) or noise_of(*a))
+
+    def count(*args, **options):
+        asked.append(args)
+        return noise_of(*args, **options)
+
+    monkeypatch.setattr(sweep, "noise_of", count)
     found = clsweep.analyse(trials(), params=["width"])
     table = found.pareto()
     assert len(asked) == 2, "of each objective"
     row = table[table["objective"] == "a"].set_index("config").loc[2]
     alone = recommend.config_level(found.data.sweeps[0], 2)
     assert (row["score"], row["low"], row["high"]) == (alone["score"], alone["low"], alone["high"])
+
+
+def test_the_best_of_each_has_its_level_when_tuned_and_one_setting_alone_was_not_picked():
+    grid = {"width": [8, 16, 32]}
+    frames = [
+        planted(lambda x: 80.0 - abs(x["width"] - 16) / 8, grid=grid, objective="a", seed=1),
+        planted(lambda _: 70.0, grid={"width": [8]}, objective="one", seed=2),
+    ]
+    found = clsweep.analyse(pd.concat(frames, ignore_index=True).assign(wall_time_s=1.0))
+    table = found.pareto()
+    best = found.recommend().query("kind == 'best'").set_index(["objective", "config"])
+    tuned = table[table["when_tuned"].notna()].set_index(["objective", "config"])["when_tuned"]
+    assert tuned.to_dict() == best["when_tuned"].to_dict()
+    picked = table["note"].str.contains("picked on its own noise")
+    assert picked.groupby(table["objective"]).unique().map(list).to_dict() == {
+        "a": [True], "one": [False]
+    }  # fmt: skip

@@ -97,6 +97,30 @@ def test_all_objectives_together_have_one_pick():
     assert list(apart["objective"]) == ["dcl", "byol"]
 
 
+def test_a_pick_loses_no_less_against_the_best_of_all_than_against_its_own():
+    """Of equal objectives the best of all was picked among more, and on worse seeds."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        names = ("dcl", "byol", "barlow")
+        acc = {name: 80 + rng.normal(size=(6, 3)) for name in names}
+        rank = {name: rng.normal(size=(6, 3)) for name in names}
+        frames = [trials_of(acc[n], objective=n, rankme=rank[n]) for n in names]
+        table = read(pd.concat(frames, ignore_index=True)).set_index("objective")
+        levels = [  # as of each alone
+            np.clip(
+                np.mean([own[np.delete(own, s, 1).mean(axis=1).argmax(), s] for s in range(3)]),
+                own.mean(),
+                own.mean(axis=1).max(),
+            )
+            for own in acc.values()
+        ]
+        name = max(names, key=lambda n: rank[n].mean(axis=1).max())
+        pick = acc[name].mean(axis=1)[rank[name].mean(axis=1).argmax()]
+        assert table.loc["all", "of"] == name
+        assert table.loc["all", "regret"] >= table.loc[name, "regret"]
+        assert table.loc["all", "regret"] == pytest.approx(max(0.0, max(levels) - pick))
+
+
 def test_what_a_search_and_too_few_trials_cannot_tell():
     rng = np.random.default_rng(3)
     single = read(trials_of(rng.normal(size=(12, 1)), rankme=rng.normal(size=(12, 1)))).iloc[0]

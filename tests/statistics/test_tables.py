@@ -199,13 +199,31 @@ def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     even = found[:1].assign(estimate=0.0, low=-1.0, high=1.0, reason="no_difference", note="none")
     (sentence,) = pair_sentences.compared(even, "mean", Wording(metric="knn_top1"))
     assert "leads" not in sentence
-    ratios = found[:3].assign(estimate=[1.5, np.inf, np.nan], low=1.0, high=[2.0, np.inf, np.nan])
-    ratios["reason"] = ["", "", Reason.NO_SCORE]
-    chart = compare.ratio_forest(ratios, clsweep.analyse(frame).data).chart.to_dict()
-    (rows,) = (rows for rows in chart["datasets"].values() if "missing" in rows[0])
-    assert [row["missing"] for row in rows if row["x"] is None] == ["not resolved", "not measured"]
     told = found.assign(note=["b: x", "", "", "b: x", "", ""], reason="")
     assert notes_of(told) == ["a - b, b - c: b: x"]  # not of the pair of b and d
+
+
+def test_a_ratio_without_a_place_on_the_axis_says_what_the_table_says():
+    """0 and infinity are arrows in the winner's colour, else nothing is resolved."""
+    pairs = clsweep.analyse(trials(1.0)).compare(stat="std").iloc[[0] * 5]
+    pairs = pairs.assign(
+        a=list("vwxyz"),
+        estimate=[0.0, np.inf, 0.0, np.nan, 1.5], low=[0.0, 1.8, np.nan, np.nan, 1.2],
+        high=[0.5, np.inf, np.nan, np.nan, 2.0], p_holm=0.01, winner=["v", "b", "", "", "b"],
+        resolved=[True, True, False, False, True], reason=["", "", "", Reason.NO_SCORE, ""],
+    )  # fmt: skip
+    figure = compare.ratio_forest(pairs, clsweep.analyse(trials(1.0)).data)
+    assert figure.caption.endswith("points on to 0 or infinity, which the axis does not have.")
+    sets = figure.chart.to_dict()["datasets"].values()
+    (rows,) = (rows for rows in sets if "missing" in rows[0])
+    drawn = [(row["resolved"], row["low_open"], row["high_open"], row["x"]) for row in rows]
+    assert drawn == [
+        (True, True, False, None), (True, False, True, None), (False, False, False, None),
+        (False, False, False, None), (True, False, False, 1.5),
+    ]  # fmt: skip
+    said = [row["missing"] for row in rows if row["x"] is None]
+    assert said == ["", "", "not resolved", "not measured"]
+    assert (rows[0]["low"], rows[1]["high"]) == (0.5 / 1.5, 2.0 * 1.5), "beyond all others"
 
 
 def test_a_note_on_one_value_is_not_on_the_whole_pair():

@@ -56,6 +56,23 @@ def test_a_recorded_experiment(tmp_path):
         assert trial.results == {"acc": pytest.approx(acc)}
 
 
+def test_a_trial_of_ray_that_met_its_criterion_has_finished(tmp_path):
+    """`RunConfig(stop={"acc": 0.9})`: one met it after 2 reports, a scheduler cut one after 1."""
+    scores = {"met": [0.5, 0.95], "cut": [0.4], "long": [0.1, 0.2, 0.3]}
+    rows = []
+    for lr, (name, values) in enumerate(scores.items()):
+        ray_trial(tmp_path, name, {"lr": lr}, values, done=True)
+        row = {"relative_logdir": name, "status": "TERMINATED", "stopping_criterion": {"acc": 0.9}}
+        rows.append(
+            [json.dumps(row), json.dumps({"last_result": {"acc": values[-1], "done": True}})]
+        )
+    (tmp_path / "experiment_state-1.json").write_text(json.dumps({"trial_data": rows}))
+    table = import_sweep(read_ray(tmp_path), metric="acc", mode="max")
+    assert {row["lr"]: row["status"] for row in table.rows} == {
+        0: "finished", 1: "stopped", 2: "finished",
+    }  # fmt: skip
+
+
 def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path):
     for lr, count in ((0.1, 3), (0.2, 1), (0.3, 3)):
         ray_trial(tmp_path / "exp", f"t{lr}", {"lr": lr, "net": {"w": 4}}, [80 + lr] * count)

@@ -311,3 +311,25 @@ def test_integers_with_gaps_stay_in_their_rows_whatever_the_index(tmp_path, plac
     asked = {"file": str(file), "uri": file.as_uri(), "folder": str(folder)}[place]
     read = clsweep.open_results(asked).data.trials["batch_size"]
     assert read.astype(object).where(read.notna(), None).tolist() == given
+
+
+def test_a_setting_under_several_ids_is_one():
+    """An id for each trial, as another tool's export has, in place of one for each setting."""
+    rng = np.random.default_rng(1)
+    cells = [(lr, wd, seed) for lr in (0.1, 0.2, 0.4) for wd in (0, 1) for seed in range(3)]
+    frame = pd.DataFrame(cells, columns=["lr", "wd", "seed"])
+    frame["score"] = 70 + 20 * frame["lr"] + 2 * frame["wd"] + rng.normal(0, 0.3, len(frame))
+    frame = frame.assign(objective="x", status="finished", sampler="grid", config=frame.index // 3)
+    options = {"metric": "score", "mode": "max", "params": ["lr", "wd"]}
+    whole = clsweep.analyse(frame, **options)
+    apart = clsweep.analyse(frame.assign(config=np.arange(18) * 7), **options)
+    says = "12 configurations have the setting of another: they are read as one with it"
+    assert says in apart.data.notes
+    assert says not in whole.data.notes
+    for table in ("robustness", "sensitivity", "marginals"):
+        pd.testing.assert_frame_equal(getattr(apart, table)(), getattr(whole, table)())
+    assert apart.data.sweeps[0].configs.tolist() == [0, 21, 42, 63, 84, 105]
+    # Without wd its two settings look like one, but have each seed twice: they stay apart.
+    only = clsweep.analyse(frame, **options | {"params": ["lr"]})
+    assert len(only.data.sweeps[0].configs) == 6
+    assert not any("configurations have" in note for note in only.data.notes)

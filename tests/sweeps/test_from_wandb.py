@@ -65,7 +65,7 @@ def test_an_offline_run(tmp_path):
     file = tmp_path / "wandb" / "offline-run-1" / "run-1.wandb"
     file.parent.mkdir(parents=True)
     file.write_bytes(data)
-    (trial,) = read_wandb(tmp_path).trials
+    (trial,) = read_wandb(tmp_path / "wandb").trials  # as W&B calls the folder
     assert trial == ForeignTrial(
         group="p",
         status="finished",
@@ -86,6 +86,37 @@ def test_an_offline_run(tmp_path):
             read_wandb(tmp_path)
 
 
+def test_the_maximum_in_a_summary_stands_beside_the_last_value(tmp_path):
+    """As `define_metric("acc", summary="max")` has it: .7, .9 and .8 were logged."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    records = [Record(), Record()]
+    records[0].history.item.add(key="acc", value_json="0.8")
+    records[1].summary.update.add(key="acc", value_json='{"max": 0.9}')
+    for order in (records, records[::-1]):
+        data = b":W&B" + bytes(3)
+        for piece in (record.SerializeToString() for record in order):
+            data += bytes(4) + len(piece).to_bytes(2, "little") + b"\x01" + piece
+        (tmp_path / "run-1.wandb").write_bytes(data)
+        (trial,) = read_wandb(tmp_path).trials
+        assert trial.results == {"acc": 0.8, "acc.max": 0.9}
+
+
+def test_a_table_of_tune_has_no_bookkeeping_among_its_settings(tmp_path):
+    """`ResultGrid.get_dataframe()`: two of six trials were stopped after 3 of 10 iterations."""
+    rows = [
+        (70 + n, n != 2, 3 if n % 3 == 1 else 10, f"a_{n}", 0.1 + n, f"2026-01-0{n + 1}", lr, n % 3)
+        for n, lr in enumerate((0.1, 0.1, 0.1, 0.2, 0.2, 0.2))
+    ]  # fmt: skip
+    names = "acc,done,training_iteration,trial_id,time_this_iter_s,date,config/lr,config/seed"
+    lines = [names, *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    table = import_sweep(read_wandb(tmp_path / "a.csv"), metric="acc", mode="max")
+    assert [row["status"] for row in table.rows] == ["finished", "stopped", "finished"] * 2
+    assert (table.options["params"], table.options["seed"]) == (["config/lr"], "config/seed")
+    assert not any("not read" in note for note in table.notes)
+
+
 def test_an_offline_run_without_the_package_names_its_extra(tmp_path, monkeypatch):
     unpack("run.wandb.gz", tmp_path)
     monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
@@ -104,7 +135,7 @@ def test_exports_of_wandb(tmp_path):
     assert sweep.mixed
     assert [t.status for t in sweep.trials] == ["finished", "failed", "running"]
     assert sweep.trials[0].settings == {"lr": 0.1, "opt": "sgd", "acc": 80.5}
-    assert sweep.trials[1].settings["acc"] is None
+    assert "acc" not in sweep.trials[1].settings  # its cell is empty
     (tmp_path / "a.csv").write_text("status;net;size;acc\nFAILED;a;64,64;1\nnew;b;128;2,5\n")
     sweep = read_wandb(tmp_path / "a.csv")
     assert [trial.status for trial in sweep.trials] == ["failed", "finished"]

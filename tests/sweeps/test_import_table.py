@@ -231,3 +231,26 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
 def test_what_is_not_clear_is_asked_for(options, message):
     with pytest.raises(RequestError, match=message):
         imported(**{"trials": grid()} | options)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_left_out"),
+    [
+        ([f"run-{n}" for n in range(8)], True),
+        ([*range(100, 108)], True),
+        ([0.5 + n for n in range(8)], False),  # a number that was measured or drawn
+        ([f"run-{n % 7}" for n in range(8)], False),
+    ],
+)
+def test_what_only_numbers_the_trials_is_no_setting(numbers, is_left_out):
+    trials = [trial(lr=lr, opt=opt, seed=s) for lr in (0.1, 0.2) for opt in "ab" for s in (0, 1)]
+    for each, number in zip(trials, numbers, strict=True):
+        each.settings["run"] = number
+    table = imported(trials)
+    note = "not read as hyperparameters: run, another in each trial; --param names them"
+    assert (note in table.notes, "run" not in table.rows[0]) == (is_left_out, is_left_out)
+    assert len({row["config"] for row in table.rows}) == (4 if is_left_out else 8)
+    # a text that is another in each trial is a setting where no seed tells the trials apart
+    for each in trials:
+        del each.settings["seed"]
+    assert "run" in imported(trials).rows[0]
