@@ -268,7 +268,7 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
     notes = tuple(each.of(p.sweep.objective) for p in parts for each in p.sweep.failures)
     scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
     estimate, variance = parts[0].sweep.sign * total.estimate, sum(v for v, _ in total.parts)
-    room = _room(named_contrast, named, estimate)
+    room = _room(named_contrast, named, sweeps, estimate)
     if not variance**0.5 > scale:
         why = Reason.ONE_SEED if is_grid and total.num_seeds < 2 else Reason.NO_NOISE
         why = Reason.NO_DIFFERENCE if total.parts and abs(estimate) <= scale else why
@@ -281,13 +281,15 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
     return _Estimate(evidence, total.num_seeds, None, notes, configs, room)
 
 
-def _room(contrast: Contrast, named: Mapping[str, Sweep], estimate: float) -> tuple[float, float]:
+def _room(
+    contrast: Contrast, named: Mapping[str, Sweep], every: Sequence[Sweep], estimate: float
+) -> tuple[float, float]:
     """Distances down and up to the ends of the means of all configurations, from where the first
     side is without the effect.
     """
     _, name, at = next(contrast.sides)
     first = named[name]
-    levels = first.sign * np.concatenate([sweep.means for sweep in named.values()])
+    levels = first.sign * np.concatenate([sweep.means for sweep in every])
     base = first.sign * float(first.means[_having(first, at)].mean()) - estimate
     return base - float(np.nanmin(levels)), float(np.nanmax(levels)) - base
 
