@@ -349,10 +349,10 @@ class _Sum:
 def _of_grid(parts: Sequence[_Part]) -> _Sum:
     """Of a whole space: seeds are blocks.
 
-    Within objectives, what a seed does to one of them cancels: the variance is that of the residual
-    of the configurations compared (`Noise.of_sum`), with (k - 1) (S - 1) degrees of freedom.
-    Between objectives it does not. The contrasts at each seed vary by s^2 then, and their mean by
-    s^2 / S, with S - 1 degrees of freedom. Objectives of other seeds add up. Where scores are
+    Within one objective, what a seed does to all cancels: the variance is that of the residual of
+    the configurations compared (`Noise.of_sum`), with (k - 1) (S - 1) degrees of freedom. Between
+    objectives, whose scores at one seed may go together, the contrasts at each seed vary by s^2,
+    and their mean by s^2 / S, with S - 1. Objectives of other seeds add up. Where scores are
     missing the means are least-squares means (`seed_effects`).
     """
     by_seeds: dict[tuple[Any, ...], list[_Part]] = {}
@@ -385,14 +385,16 @@ def _comparable(tables: Sequence[Array]) -> list[Array]:
 
 def _parts_of(noises: Sequence[Noise], weights: Sequence[Array]) -> Parts:
     """The parts of the variance of one or two objectives that ran on the same seeds."""
-    if all(abs(w.sum()) < 1e-9 for w in weights):
-        return [satterthwaite(x.of_sum(w) for x, w in zip(noises, weights, strict=True))]
+    if len(noises) == 1 and abs(weights[0].sum()) < 1e-9:
+        return [noises[0].of_sum(weights[0])]
     table = np.concatenate([noise.values for noise in noises])
     if np.isfinite(table).all():
         at, num = np.concatenate(weights) @ table, table.shape[1]
         return [(float(at.var(ddof=1)) / num, num - 1.0)] if num > 1 else []
     if len(noises) == 1:
         return noises[0].parts(weights[0])
+    if all(abs(w.sum()) < 1e-9 for w in weights):
+        return [satterthwaite(x.of_sum(w) for x, w in zip(noises, weights, strict=True))]
     return difference_parts(noises[0], noises[1], weights[0], weights[1])
 
 

@@ -10,7 +10,7 @@ from clsweep.analysis import CONFIDENCE, POWER
 
 
 def smallest_effects(
-    sizes: Sequence[int], num_seeds: int, num_tests: int, *, within: int = 0
+    sizes: Sequence[int], num_seeds: int, num_tests: int, *, within: bool = False
 ) -> tuple[float, float]:
     """The smallest effect that a contrast finds, and the smallest that it rules out where there is
     none, each in four of five studies, in standard deviations of one seed's noise.
@@ -22,11 +22,11 @@ def smallest_effects(
     Args:
         sizes: configurations of each side, n_k.
         num_seeds: S, at least two.
-        within: objectives whose settings it compares, so that the residual decides; 0 of one that
-            compares objectives, which the seeds decide (`contrast`).
+        within: of settings of one objective, so that the residual decides. The seeds decide between
+            objectives (`contrast`).
     """
     alpha = (1.0 - CONFIDENCE) / num_tests
-    freedom = (num_seeds - 1.0) * (sum(sizes) - within if within else 1)
+    freedom = (num_seeds - 1.0) * (sum(sizes) - 1 if within else 1)
     se = (sum(1.0 / size for size in sizes) / num_seeds) ** 0.5
     detected, ruled_out = (
         special.stdtrit(freedom, 1.0 - tail) + special.stdtrit(freedom, power)

@@ -135,7 +135,7 @@ def contrast_rows(
             for objective in each.sides
             if at is not None and (size := sum(_has(r, objective, at) for r in rows.values()))
         ]
-        within = len(each.sides) if each.minus is not None else 0
+        within = each.minus is not None and len(each.sides) == 1
         seeds = len(study.sections.seeds)
         effects = smallest_effects(sizes, seeds, len(contrasts), within=within)
         scale, unit = 1.0, " SD"

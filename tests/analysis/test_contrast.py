@@ -75,23 +75,24 @@ def test_between_objectives_it_is_the_t_test_of_the_contrasts_at_each_seed(seeds
 
 
 def test_within_an_objective_it_is_that_of_randomised_blocks():
-    """By dummy variables of the configurations and the seeds; between two of them the variances
-    add up (Welch).
-    """
+    """By dummy variables of the configurations and the seeds."""
     trials = planted(np.random.default_rng(0), 3, effect=1.0, shift=3.0)
     sums = np.array([0.5, 0.5, -0.5, -0.5])
-    parts = []
-    for name in "ab":
-        own = trials[trials["objective"] == name].pivot(index="config", columns="seed")["acc"]
-        means, _, residual, freedom, inverse = least_squares(own.to_numpy())
-        parts.append((sums @ means, residual * sums @ inverse @ sums, freedom))
-    [one] = answer(trials, contrast(of=("a",), minus=LARGE))
-    [two] = answer(trials, contrast(minus=LARGE))
-    (a, of_a, freedom), (b, of_b, _) = parts
-    welch = (of_a + of_b) ** 2 / ((of_a**2 + of_b**2) / freedom)
-    for row, at, variance, left in ((one, a, of_a, freedom), (two, a - b, of_a + of_b, welch)):
-        half = stats.t.ppf(0.975, left) * np.sqrt(variance)
-        assert [row["low"], row["high"]] == pytest.approx([at - half, at + half])
+    own = trials[trials["objective"] == "a"].pivot(index="config", columns="seed")["acc"]
+    means, _, residual, freedom, inverse = least_squares(own.to_numpy())
+    [row] = answer(trials, contrast(of=("a",), minus=LARGE))
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(residual * sums @ inverse @ sums)
+    ends = [sums @ means - half, sums @ means + half]
+    assert [row["low"], row["high"]] == pytest.approx(ends)
+
+
+def test_a_difference_of_differences_goes_by_the_seeds_that_both_objectives_share():
+    trials = planted(np.random.default_rng(0), 3, effect=1.0, shift=3.0)
+    apart = at_seeds(trials, "a", batch=16) - at_seeds(trials, "b", batch=16)
+    apart -= at_seeds(trials, "a", batch=128) - at_seeds(trials, "b", batch=128)
+    [row] = answer(trials, contrast(minus=LARGE))
+    ends = stats.ttest_1samp(apart, 0.0).confidence_interval()
+    assert [row["low"], row["high"]] == pytest.approx(list(ends))
 
 
 @pytest.mark.parametrize("seeds", [3, 6])
