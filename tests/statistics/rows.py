@@ -154,8 +154,9 @@ NOTES = {
     ),
 }
 CONTRAST = {
-    "contrast": "small", "what": "dcl - simclr", "estimate": 2.0, "low_holm": 1.0,
-    "high_holm": 3.0, "room": 9.0, "published": NAN, "margin": NAN, "reason": "", "note": "", "added_after": 0,
+    "contrast": "small", "what": "dcl - simclr", "estimate": 2.0, "low": 1.0, "high": 3.0,
+    "low_holm": 1.0, "high_holm": 3.0, "room": 9.0, "published": NAN, "margin": NAN,
+    "reason": "", "note": "", "added_after": 0,
     "needs_seeds": NAN, "shown": True, "equivalent": False, "excluded": False,
 }  # fmt: skip
 CONTRASTS = [
@@ -168,7 +169,7 @@ CONTRASTS = [
     {"low_holm": -1.0, "shown": False, "needs_seeds": 20.0, "needs_low": 8.0, "needs_high": 90.0},
     {
         "estimate": NAN,
-        "low_holm": NAN,
+        "low": NAN,
         "shown": False,
         "reason": "no_score",
         "note": "no finished trial",
