@@ -87,7 +87,7 @@ def seed_blocks(table: Array) -> SeedBlocks | None:
     effects[is_block] = inverse @ sums
     whole[np.ix_(is_block, is_block)] = inverse
     rows, num_seeds = float(np.trace(design)) / freedom, int(is_block.sum())
-    mean_square = float(sums @ effects[is_block]) / freedom
+    mean_square = max(0.0, float(sums @ effects[is_block]) / freedom)
     return SeedBlocks(effects, mean_square, freedom, rows, num_seeds, whole)
 
 

@@ -133,3 +133,12 @@ def test_levels_and_means_hold_the_truth_whatever_a_seed_shares(seeds, share):
         levels = np.abs(noise.means) <= noise.half_widths
         held.append([levels.mean(), abs(table.mean()) <= half])
     assert (np.mean(held, axis=0) >= 0.93 - 2 * 0.011).all()
+
+
+def test_scores_without_noise_have_intervals_of_no_width():
+    """The seeds' mean square is 0 but for rounding, and never below it."""
+    for level in (0.1, 77.7, 91.3, 1e-7):
+        table = np.repeat(level * np.arange(1.0, 7.0)[:, None], 3, axis=1)
+        half = noise_of(table, by_seed=True).half_widths
+        assert (half >= 0).all()
+        assert half.max() <= 1e-12 * max(level, 1.0)
