@@ -97,8 +97,11 @@ class Response:
         """(rows, repeats) the scores without what a seed gives to all."""
         if not self.blocks:
             return self.scores
-        scores = np.full_like(self.scores, np.nan)
-        scores[self.alive] = self.blocks.without(self.scores[self.alive])
+        moves = self.alive.copy()
+        if self.noise and not self.param:
+            moves[self.alive] = ~self.noise.silent
+        scores = self.scores.copy()
+        scores[moves] = self.blocks.without(self.scores[moves])
         return scores
 
     @property

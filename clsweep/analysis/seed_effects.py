@@ -92,9 +92,18 @@ def seed_blocks(table: Array) -> SeedBlocks | None:
 
 
 def without_seeds(table: Array) -> Array:
-    """The table (n, S) without what each seed gives to all rows."""
-    blocks = seed_blocks(table) if len(table) > 1 else None
-    return blocks.without(table) if blocks else table
+    """The table (n, S) without what each seed gives to all rows. One with the same score at every
+    seed, as of trials that all failed, has none of it.
+    """
+    known = np.isfinite(table)
+    highest = np.where(known, table, -np.inf).max(axis=1)
+    is_silent = (known.sum(axis=1) > 1) & (highest == np.where(known, table, np.inf).min(axis=1))
+    blocks = seed_blocks(table[~is_silent]) if (~is_silent).sum() > 1 else None
+    if not blocks:
+        return table
+    still = table.copy()
+    still[~is_silent] = blocks.without(table[~is_silent])
+    return still
 
 
 def adjusted_for_seeds(table: Array) -> Array:

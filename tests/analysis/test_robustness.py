@@ -117,6 +117,18 @@ def test_what_a_seed_gives_to_all_spreads_nothing_where_seeds_are_missing():
         assert row[f"{name}_low"] - 1e-9 <= point <= row[f"{name}_high"] + 1e-9
 
 
+def test_settings_that_failed_at_every_seed_have_no_part_in_what_a_seed_gives_to_all():
+    """They count at one level, so the spread is that of the means but for the others' noise."""
+    noise = 0.1 * np.random.default_rng(0).normal(size=(6, 3))
+    scores = np.array([0, 0, 8, 10, 12, 11])[:, None] + np.array([76.0, 65.0, 69.0]) + noise
+    cells = np.where(np.arange(6)[:, None] < 2, np.nan, scores)
+    row = one(table([[None if np.isnan(x) else x for x in cell] for cell in cells]))
+    measured = cells[2:]
+    means = np.append([measured.min()] * 2, measured.mean(axis=1))
+    assert row["sd"] == pytest.approx(means.std(ddof=1))
+    assert row["sd_star"] == pytest.approx(row["sd"], abs=0.02)
+
+
 @pytest.mark.parametrize("draw", [2, 9, 13, 14])
 def test_what_is_lost_counts_from_the_level_that_is_named_and_points_lie_in_their_intervals(draw):
     noise = np.random.default_rng(draw).normal(0, 1.5, (5, 3))
