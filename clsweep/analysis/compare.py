@@ -273,7 +273,8 @@ def _spread(
     part: Pairing, stat: str, within: float, rng: np.random.Generator
 ) -> tuple[dict[str, Any], Note | None, list[Note]]:
     def still(side: Side) -> Array:
-        return drop_nan_columns(without_seeds(side.scores) if part.same_seeds else side.scores)
+        still = without_seeds(side.scores, side.silent) if part.same_seeds else side.scores
+        return drop_nan_columns(still)
 
     sides = still(part.a), still(part.b)
     fewest = min(map(len, sides))

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.image_intervals import ImageEffects
@@ -28,17 +29,19 @@ _CACHE_SIZE = 64  # pairs of sweeps: each statistic of a report asks for them ag
 @dataclass(frozen=True, eq=False)
 class Side:
     """One objective's part of a comparison: scores (C, S), larger is better, the settings of the C
-    rows, and the images that these are scored on.
+    rows, which of these failed at every seed, and the images that they are scored on.
     """
 
     scores: Array
     settings: pd.DataFrame
+    silent: NDArray[np.bool_]
     images: ImageEffects | None
 
     def at(self, rows: Codes, columns: Codes | slice = _ALL) -> Side:
         """The part of it that these rows are, with these columns of scores."""
         images = self.images and self.images.rows(rows)
-        return Side(self.scores[rows][:, columns], self.settings.iloc[rows], images)
+        scores, settings = self.scores[rows][:, columns], self.settings.iloc[rows]
+        return Side(scores, settings, self.silent[rows], images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,11 +153,11 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     settings = settings.iloc[first[has_scores]].reset_index(drop=True)
     tables = [scores_a[has_scores], scores_b[has_scores]]
     rows, by_seed = _order(*tables), [table.T for table in tables]
-    seen = [_images(a, codes_a, common[has_scores]), _images(b, codes_b, common[has_scores])]
-    sides = [
-        Side(table, settings, images).at(rows, _order(*(by_seed if crossed else [table.T])))
-        for table, images in zip(tables, seen, strict=True)
-    ]
+    scored, sides = common[has_scores], []
+    for sweep, table, codes in zip((a, b), tables, (codes_a, codes_b), strict=True):
+        silent = ~np.isin(scored, codes[sweep.alive & ~sweep.silent])
+        side = Side(table, settings, silent, _images(sweep, codes, scored))
+        sides.append(side.at(rows, _order(*(by_seed if crossed else [table.T]))))
     notes, every = (*averaged, *seed_notes), np.arange(len(rows))
     is_fixed = fixed or len(common) == 1
     return Pairing(sides[0], sides[1], True, crossed, is_fixed, notes, crossed, (every, every))
@@ -176,7 +179,8 @@ def _alone(sweep: Sweep, *, in_order: bool) -> Side:
     table, images = sweep.scores[sweep.alive], sweep.images
     images = images and images.rows(sweep.alive)
     columns = _order(table.T) if in_order else _ALL
-    return Side(table, sweep.settings[sweep.alive], images).at(_order(table), columns)
+    side = Side(table, sweep.settings[sweep.alive], sweep.silent[sweep.alive], images)
+    return side.at(_order(table), columns)
 
 
 def _images(sweep: Sweep, codes: Codes, settings: Codes) -> ImageEffects | None:

@@ -241,7 +241,7 @@ def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods
 
 def _shrunk(sweep: Sweep, near: _Rows) -> Array:
     """(n,) means shrunk towards those of `near`, which holds the row itself for none."""
-    values = without_seeds(sweep.scores[sweep.alive])
+    values = without_seeds(sweep.scores[sweep.alive], sweep.silent[sweep.alive])
     itself = np.arange(len(near))[:, None]
     means = np.where(sweep.alive, sweep.means, 0.0)
     counted = near != itself

@@ -91,18 +91,14 @@ def seed_blocks(table: Array) -> SeedBlocks | None:
     return SeedBlocks(effects, mean_square, freedom, rows, num_seeds, whole)
 
 
-def without_seeds(table: Array) -> Array:
-    """The table (n, S) without what each seed gives to all rows. One with the same score at every
-    seed, as of trials that all failed, has none of it.
-    """
-    known = np.isfinite(table)
-    highest = np.where(known, table, -np.inf).max(axis=1)
-    is_silent = (known.sum(axis=1) > 1) & (highest == np.where(known, table, np.inf).min(axis=1))
-    blocks = seed_blocks(table[~is_silent]) if (~is_silent).sum() > 1 else None
+def without_seeds(table: Array, silent: NDArray[np.bool_] | None = None) -> Array:
+    """The table (n, S) without what each seed gives to all rows but the silent ones (n,)."""
+    moves = np.ones(len(table), dtype=bool) if silent is None else ~silent
+    blocks = seed_blocks(table[moves]) if moves.sum() > 1 else None
     if not blocks:
         return table
     still = table.copy()
-    still[~is_silent] = blocks.without(table[~is_silent])
+    still[moves] = blocks.without(table[moves])
     return still
 
 

@@ -100,7 +100,7 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     weights = _weights(len(sweep.configs), ks)
     point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
     # What a seed gives to all is added below.
-    draws, num = _draws(sweep, without_seeds(sweep.scores), ks), len(sweep.configs)
+    draws, num = _draws(sweep, without_seeds(sweep.scores, sweep.silent), ks), len(sweep.configs)
     half = _half_width(draws)
     if len(draws) and not sweep.is_grid:  # with the t of so many
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
@@ -154,7 +154,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
     point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
-    draws = _draws(sweep, without_seeds(sweep.scores), ks)
+    draws = _draws(sweep, without_seeds(sweep.scores, sweep.silent), ks)
     parts = image_parts(given.images, given.alive)
     level = float(best_level(without_gaps(given.scores[given.alive]), parts))
     row["k_within"] = _first_k(ks, point, within)
@@ -173,7 +173,8 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
         drawn_gains = [np.empty(0)]
         if sweep.has_repeats:
-            drawn_gains += map(gains, noisy_tables(drop_nan_columns(without_seeds(sweep.scores))))
+            still = without_seeds(sweep.scores, sweep.silent)
+            drawn_gains += map(gains, noisy_tables(drop_nan_columns(still)))
         half = float(_half_width(np.concatenate(drawn_gains)))
         half = 0.0 if half <= float(rounding(sweep.means[sweep.alive])) else half
         half = float(np.hypot(half, _of_images(sweep, gains)))

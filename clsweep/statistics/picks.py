@@ -103,7 +103,8 @@ def _rows(
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
     # What a seed gives to all cancels in a loss; columns of other seeds have no such part.
     is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
-    still = without_seeds(of_all) if is_shared else of_all
+    silent = np.concatenate([sweep.silent[sweep.alive] for sweep in sweeps])
+    still = without_seeds(of_all, silent) if is_shared else of_all
     seen = ((sweep.images, sweep.alive) for sweep in sweeps)
     images = stack_effects([each and each.rows(alive) for each, alive in seen])
     notes = sweeps[0].missing if len(sweeps) == 1 else ()  # of several, each has its own row
