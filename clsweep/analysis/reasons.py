@@ -124,6 +124,8 @@ TEXTS = {
     "not surely near the best",
     "FULL_LENGTH": "by trials of full length alone: {stopped} of {trials} were stopped early",
     "FEW_SAMPLED": "{settings} sampled settings: intervals may be too narrow",
+    "UNSEEN": "{settings} sampled settings may all miss a part of the space, of up to {percent} % "
+    "(rule of three): no interval holds for what is worse there",
     "SPREAD_WITHIN_NOISE": "a spread that does not exceed the noise counts as 0",
     "ASKED_LATER": "asked after {trials} trials had ended, so it is no prediction",
     "THESE_IMAGES": "for the scored images alone",

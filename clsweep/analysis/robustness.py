@@ -105,8 +105,10 @@ _LEVELS = ("mean", "iqm", "worst_10")  # in the metric's own sign
 _TEXT = ("best_at", "worst_at", "band_param", "band_end", "noise_of")
 Bounds = dict[str, tuple[float, float]]  # of each statistic; larger is better
 FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
-# Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
-FEW_RANDOM = 32
+# Fewer random settings may all miss a part of more than 5 % of the space, by the rule of three, 3/n
+# (Hanley and Lippman-Hand 1983). Samples of 20 or 40 with a setting on a cliff are covered in 95 to
+# 100 % (mean, SD*, worst_10), those that miss it hardly ever.
+FEW_SAMPLED = 60
 
 FEW_SETTINGS = 20  # of fewer the worst tenth is the worst setting
 
@@ -204,8 +206,9 @@ def _measure(
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
         notes += [note(alone), note(Reason.NOT_CORRECTED)]
         notes.append(note(Reason.PESSIMISTIC, columns=FITTED))
-    elif population and len(values) < FEW_RANDOM:
-        notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
+    elif population and sweep.samplers != ("qmc",) and len(values) < FEW_SAMPLED:
+        percent = round(300 / len(values))
+        notes.append(note(Reason.UNSEEN, settings=len(values), percent=percent))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
         without = statistic_intervals(sweep.measured, _table(sweep.measured, by), within)
         for name, (low, high) in without.items():  # they hold whatever failed trials count as
@@ -246,6 +249,8 @@ def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) 
             ends = bounds[key]
             if key in _LEVELS:
                 ends = sweep.limited(sweep.turned(*ends))
+            elif key in ("sd", "sd_star"):  # Popoviciu's inequality
+                ends = ends[0], min(ends[1], np.ptp(sweep.limits) / 2.0)
             row[f"{key}_low"], row[f"{key}_high"] = ends
     return row
 
