@@ -32,8 +32,9 @@ BEST_OF_K_COLUMNS = {
     "objective": "name, in order of first appearance",
     "k": "configurations tried at random, without replacement, out of the n of the sweep",
     "expected": "expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) "
-    "x_(r)s, r = rank by the mean without seed s (r = n is the best). A configuration without a "
-    "score is a try that brings nothing",
+    "x_(r)s, r = rank by the mean without seed s (r = n is the best), no higher than best_level, "
+    "where it falls levelled (isotonic regression). A configuration without a score is a try that "
+    "brings nothing",
     "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or the configurations",
     "high": "",
     **reasons.REASON_COLUMNS,
@@ -67,9 +68,9 @@ def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     The order statistics of a sample without replacement (Dodge et al. 2019, Show Your Work) score
     the pick on the noise that made it the pick, and so rise with k even where all are equally good.
     Here the tries are ranked by their mean over the other seeds, and scored at the seed left out,
-    for each seed in turn, and so over parts of the images. Ties share their scores. A configuration
-    without a score at that seed is ranked but does not count there. One seed: the plain estimator,
-    which the note calls optimistic.
+    for each seed in turn, and so over parts of the images. Ties share their scores. Where noise has
+    the curve fall, isotonic regression levels it. A configuration without a score at that seed is
+    ranked but does not count there. One seed: the plain estimator, which the note calls optimistic.
 
     k is 1, 2, ... n on a roughly logarithmic list. Intervals: a grid is the whole space, and new
     noise is drawn; of any other design configurations are drawn again (`noisy_tables`), and k above
@@ -98,7 +99,7 @@ def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
+    point = _rising_curve(sweep, weights)
     # What a seed gives to all is added below.
     draws, num = _draws(sweep, without_seeds(sweep.scores, sweep.silent), ks), len(sweep.configs)
     half = _half_width(draws)
@@ -153,7 +154,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
 
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
-    point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
+    point = _rising_curve(sweep, weights)
     draws = _draws(sweep, without_seeds(sweep.scores, sweep.silent), ks)
     parts = image_parts(given.images, given.alive)
     level = float(best_level(without_gaps(given.scores[given.alive]), parts))
@@ -236,6 +237,21 @@ def _crossfit(
             scored = scored + total(np.where(counted, scores, 0.0))
             weight = weight + total(counted.astype(float))
     return np.where(weight > 0, scored / np.where(weight > 0, weight, 1.0), np.nan)
+
+
+def _rising_curve(sweep: Sweep, weights: Array) -> Array:
+    """(K,) the expected score of the best of k, which more tries never lower: the isotonic
+    regression of `_curve` between its first value and the best level (Barlow et al. 1972,
+    Statistical Inference under Order Restrictions).
+    """
+    from scipy.optimize import isotonic_regression  # slow to import
+
+    point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
+    if not np.isfinite(point).all() or not sweep.has_repeats:
+        return point
+    parts = image_parts(sweep.images, sweep.alive)
+    best = float(best_level(without_gaps(sweep.scores[sweep.alive]), parts))
+    return np.clip(isotonic_regression(point).x, point[0], max(best, point[0]))
 
 
 def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:
