@@ -143,8 +143,15 @@ def _whiten(z_GSD: Tensor) -> Tensor:
     with no_autocast(centred_GSD):
         covariance_GDD = centred_GSD.mT @ centred_GSD / (centred_GSD.shape[1] - 1)
         factor_GDD, failed_G = torch.linalg.cholesky_ex(covariance_GDD)
+        # What float32 leaves of a dimension that the others determine is rounding, and no variance.
+        rounding = torch.finfo(torch.float32).eps
+        noise_GD = (64 * rounding * z_GSD.to(exact)).square().mean(1)
+        noise_GD += rounding * covariance_GDD.diagonal(dim1=1, dim2=2)
+        has_all_G = (factor_GDD.diagonal(dim1=1, dim2=2).square() > noise_GD).all(1)
         # not an error, which would wait for the device: a trial ends by its loss
-        factor_GDD = torch.where(failed_G[:, None, None] == 0, factor_GDD, torch.nan)
+        factor_GDD = torch.where(
+            (has_all_G & (failed_G == 0))[:, None, None], factor_GDD, torch.nan
+        )
         whitened_GDS = torch.linalg.solve_triangular(factor_GDD, centred_GSD.mT, upper=False)
     return whitened_GDS.mT.to(wide(z_GSD).dtype)
 

@@ -193,6 +193,20 @@ def test_wmse_of_a_collapsed_batch_is_nan_and_of_half_types_float32(dtype):
     assert wmse(z1_ND, torch.ones_like(z2_ND), 12, order_N=order).isnan()
 
 
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_wmse_of_projections_of_too_low_a_rank_is_nan(shift):
+    """In float32, whose rounding makes the matrix of full rank by chance."""
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        draw = partial(torch.randn, generator=generator)
+        z1_ND, z2_ND = draw(128, 16) + shift, draw(128, 16) + shift
+        order = torch.arange(128)
+        assert wmse(z1_ND, z2_ND, 64, order_N=order).isfinite()
+        assert wmse(z1_ND[:, :8] @ draw(8, 16), z2_ND, 64, order_N=order).isnan()
+        z1_ND[:64, 3] = z1_ND[:64, 0] + z1_ND[:64, 1]
+        assert wmse(z1_ND, z2_ND, 64, order_N=order).isnan()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
