@@ -239,6 +239,7 @@ class Dataset:
             that are made, their version. Behind a + that of the data set that scores are
             transferred to.
         unread: what the user's own files hold beside images and classes, or empty.
+        class_names: of the user's own files.
         store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         options: those of the numbers that a study may choose or, of the user's own files, state.
         keeps_whole: whether images are pictures of any size, of which views are crops.
@@ -262,6 +263,7 @@ class Dataset:
     num_unlabeled: int = 0
     images_digest: str | None = None
     unread: str = ""
+    class_names: tuple[str, ...] = ()
     store_size: int = 0
     keeps_whole: bool = False
     files: str = ""

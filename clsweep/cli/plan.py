@@ -23,7 +23,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.resources import require_capacity, require_files, this_machine
 from clsweep.data.locations import AbsentError
 from clsweep.display.numbers import count, number, setting, setting_column
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError, listed, nearest
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
 from clsweep.study.document import shipped_studies, study_question
 from clsweep.study.factors import FactorCell, factor_cells, factors_of, merged_lines, split_name
@@ -218,11 +218,16 @@ def _data_lines(study: Study) -> list[str]:
     lines = [
         f"Data: {study.dataset.name}: {count(num_train)} images to train{without}, "
         f"{count(num_scored)} to score ({split} split)",
+        *(
+            [f"{len(names)} classes: {listed(names)}"]
+            if (names := study.dataset.class_names)
+            else []
+        ),
         f"Metric: {metric.name}{f' in {metric.unit}' * bool(metric.unit)}, {metric.mode} is best",
     ]
     if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):
         worth = 100 / num_scored
-        lines[1] += f"; one scored image is {number(worth)} points"
+        lines[-1] += f"; one scored image is {number(worth)} points"
         others = 100 * 1.96 * (0.9 * 0.1 / num_scored) ** 0.5
         lines.append(f"Other images would move a score of 90 % by up to {number(others)} points")
         if worth > COARSE_POINTS:

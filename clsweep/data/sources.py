@@ -208,6 +208,7 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         num_test=num_test or num_held_out, images_digest=layout.digest, unread=layout.unread,
+        class_names=layout.classes,
     )  # fmt: skip
 
 

@@ -72,6 +72,36 @@ def test_a_table_beside_the_images_has_their_classes(head, tmp_path):
     )
 
 
+def test_a_table_may_name_the_part_of_each_image(tmp_path):
+    root = labelled(tmp_path / "set", "file,label")
+    head, *rows = (root / "labels.csv").read_text().splitlines()
+    parts = ["Train"] * 8 + ["val"] * 3 + ["test"]
+    lines = [f"{row},{part},7" for row, part in zip(rows, parts, strict=True)]
+    (root / "labels.csv").write_text("\n".join([f"{head},split,weight", *lines]))
+    place = DataPlace(root=str(root))
+    layout = dataset_layout(DATASET["imagefolder"], place)
+    expected = {"train": [1, 0, 0, 1, 0, 0, 1, 0], "test": [0, 1, 0]}  # every third is a dog
+    for part, labels in expected.items():
+        by_number = {
+            int(Path(layout.name(part, i)).stem[1:].strip()): i for i in range(len(labels))
+        }
+        assert [layout.labels[part][by_number[n]] for n in sorted(by_number)] == labels
+    assert layout.unread == "b/*.PNG, column weight"  # the one of test
+    (root / "labels.csv").write_text((root / "labels.csv").read_text().replace(",val,", ",fold 2,"))
+    assert "expected split train, val or valid" in refusal("imagefolder", root)
+
+
+@pytest.mark.parametrize("place", ["{}/@eaDir/{}", "{}/@eaDir/{}/SYNOPHOTO_THUMB_M.png",
+                                   "@eaDir/{}{}", "__MACOSX/{}/._{}", "__MACOSX/{}/{}",
+                                   "{}/SYNOFILE_THUMB_M_{}", "{}/$RECYCLE.BIN/{}"])  # fmt: skip
+def test_what_file_managers_leave_beside_pictures_is_none(place, by_class):
+    before = dataset_layout(DATASET["imagefolder"], DataPlace(root=str(by_class)))
+    write(by_class / "train" / place.format("c0", "0.png"), png(PICTURES[15]))
+    after = dataset_layout(DATASET["imagefolder"], DataPlace(root=str(by_class)))
+    assert (after.classes, after.digest) == (before.classes, before.digest)
+    assert bool(after.unread) == ("._" not in place)
+
+
 @pytest.mark.parametrize(
     ("head", "line", "says"),
     [

@@ -11,6 +11,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,6 +33,13 @@ _AN_IMAGE = f"at least one image ({', '.join(IMAGE_SUFFIXES)})"
 LABELS_TABLE = "labels.csv"
 _FILES = ("filename", "file_name", "file", "image", "path")
 _LABELS = ("label", "class", "target")
+_SPLITS = ("split", "subset", "partition")
+# What file managers and archives leave beside pictures: Synology's thumbnails, its and QNAP's bins
+# and snapshots, macOS's in zips, Windows' bin.
+_LEFTOVERS = {"@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot"}
+_LEFTOVERS |= {"__macosx", "$recycle.bin", "system volume information", "lost+found"}
+_LEFTOVERS |= {"thumbnails", "_thumbnails", "thumbs.db"}
+_THUMBNAILS = ("synophoto_thumb", "synofile_thumb", "synoindex_media")
 
 _Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
 
@@ -89,34 +97,43 @@ def _of_paths(root: Path, rows: _Rows, classes: tuple[str, ...], *beside: str) -
 
 def _of_table(root: Path) -> DataLayout:
     """Images that ROOT/labels.csv names, each once, by their path below ROOT or by a name that no
-    other has. Those of ROOT/val or ROOT/test are held out, as in `scan`. An empty class is none.
+    other has. Those of ROOT/val or ROOT/test are held out, as in `scan_classes`, or those whose
+    split the table calls so. An empty class is none.
     """
-    table, classes = root / LABELS_TABLE, dict[str, str]()
-    held_out = _held_out(root) if _is_folder(root / "train") else None
-    parts = {"train": "train", held_out: "test"} if held_out else {}
-    there = _below(root)
+    table, classes, splits = root / LABELS_TABLE, dict[str, str](), dict[str, str]()
+    there, unread = _below(root), Counter[str]()
     names = Counter(map(os.path.basename, there))
     known = {_composed(n): n for n in there} | {
         _composed(last): n for n in there if names[last := os.path.basename(n)] == 1
     }
     for at, row in _lines(table):
-        file, label = (next((row[n] for n in of if n in row), None) for of in (_FILES, _LABELS))
+        names_of = [next((n for n in of if n in row), "") for of in (_FILES, _LABELS, _SPLITS)]
+        file, label, split = map(row.get, names_of)
+        unread = unread or Counter(f"column {name}" for name in row if name not in names_of)
         if file is None or label is None:
             expected = f"columns {' or '.join(_FILES)}, and {' or '.join(_LABELS)}"
             raise layout_error(table, expected, listed([*row]))
         name = known.get(_composed(os.path.normpath(file)), "")
         if not name or name in classes:
             raise layout_error(at, "an image once" if name else f"one image below {root}", file)
+        if split is not None and split.lower() not in ("train", *HELD_OUT):
+            raise layout_error(
+                at, f"{names_of[2]} train, {' or '.join(HELD_OUT)}", split or "nothing"
+            )
+        splits[name] = name.partition("/")[0] if split is None else split.lower()
         classes[name] = label
     if missing := [name for name in there if name not in classes]:
         raise layout_error(table, f"all images below {root}", f"none of {listed(missing)}")
     number = {label: i for i, label in enumerate(sorted({*classes.values()} - {""}))}
+    held_out = next((name for name in HELD_OUT if name in splits.values()), None)
+    is_split = held_out and "train" in splits.values()
+    parts = {"train": "train", held_out: "test"}
     rows: _Rows = {part: [] for part in DATA_PARTS}
     for name in there:
-        part = parts.get(name.partition("/")[0], "") if parts else "train"
-        if part:
+        if part := parts.get(splits[name]) if is_split else "train":
             rows[part].append((number.get(classes[name], -1), name))
-    return _of_paths(root, rows, tuple(number), LABELS_TABLE)
+    layout = _of_paths(root, rows, tuple(number), LABELS_TABLE)
+    return replace(layout, unread=", ".join(filter(None, [layout.unread, list_counts(unread)])))
 
 
 def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
@@ -141,18 +158,19 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
     used = {*beside, *(path for part in rows for _, path in rows[part])}
     others = Counter[str]()
     for at, inside, names in os.walk(root):
-        inside[:] = _shown(inside)
+        inside[:] = _visible(inside)
         below = os.path.relpath(at, root).removeprefix(".")
         top = f"{below.partition('/')[0]}/" if below else ""
-        unread = (name for name in _shown(names) if os.path.join(below, name) not in used)
-        others.update(f"{top}*{Path(name).suffix}" for name in unread)
+        leftover = next((f"{name}/" for name in below.split("/") if not _shown([name])), "")
+        unread = (name for name in _visible(names) if os.path.join(below, name) not in used)
+        others.update(f"{leftover or top}*{Path(name).suffix}" for name in unread)
     return list_counts(others)
 
 
 def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
     """Classes, and the image files below `root` by part, all sorted; `test` lies in ROOT/val or
     ROOT/test, may lack classes of `train`, and is empty where `train` lies alone. Names only, none
-    is opened. Those that begin with a dot are left out.
+    is opened. Those that begin with a dot are left out, and what `_shown` leaves out.
 
     Raises:
         RequestError: says folder, expected and given.
@@ -238,9 +256,18 @@ def _names(folder: Path) -> list[str]:
         _refuse(error)
 
 
-def _shown(names: Sequence[str]) -> list[str]:
+def _visible(names: Sequence[str]) -> list[str]:
     """Sorted, without those that begin with a dot."""
     return sorted(name for name in names if not name.startswith("."))
+
+
+def _shown(names: Sequence[str]) -> list[str]:
+    """Those that are `_visible`, without what file managers and archives leave."""
+    return [
+        name
+        for name in _visible(names)
+        if name.lower() not in _LEFTOVERS and not name.lower().startswith(_THUMBNAILS)
+    ]
 
 
 def _refuse(error: OSError) -> NoReturn:
