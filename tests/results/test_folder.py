@@ -2,10 +2,12 @@
 
 import errno
 import fcntl
+import itertools
 import os
 import re
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -188,22 +190,26 @@ def test_what_cannot_be_a_folder_is_refused():
         ResultsFolder("s3x://foo")
 
 
-def test_a_reader_misses_nothing_while_parts_are_compacted(local, plan, monkeypatch):
+@pytest.mark.parametrize("times", [1, 14])
+def test_a_reader_misses_nothing_while_parts_are_compacted(local, plan, monkeypatch, times):
+    """Under load a run compacts again and again while one table is read."""
     for row in plan[:2]:
         local.add_trial(outcome(row), epochs=[])
     local.compact()
-    for row in plan[2:4]:
-        local.add_trial(outcome(row), epochs=[])
-    reader = ResultsFolder(local.path)
-    compact_once = iter([local.compact])
+    local.add_trial(outcome(plan[2]), epochs=[])
+    reader, others, pauses = ResultsFolder(local.path), iter(plan[3 : 3 + times]), []
     is_file = reader.files.is_file
 
     def compacting(name):
-        next(compact_once, lambda: None)()
+        for row in itertools.islice(others, 1):
+            local.compact()
+            local.add_trial(outcome(row), epochs=[])
         return is_file(name)
 
     monkeypatch.setattr(reader.files, "is_file", compacting)
-    assert reader.trials().num_rows == 4
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    assert reader.trials().num_rows == 3 + times
+    assert (max(pauses) > 0) == (times > 1)  # it waits once looking at once was in vain
 
 
 def test_asking_whether_a_run_holds_the_folder_neither_needs_nor_takes_the_right_to_write(
