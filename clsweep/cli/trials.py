@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-import keyword
 import math
-import re
 import statistics
 from collections.abc import Sequence
-from contextlib import suppress
-from decimal import Decimal
 from typing import Any
 
 import pandas as pd
 
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
+from clsweep.cli.conditions import selected
 from clsweep.cli.status import MOST_OF_ERROR
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number, setting_column, texts_of
-from clsweep.errors import RequestError, first_line, nearest
+from clsweep.errors import RequestError, nearest
 from clsweep.opened_results import Results
 from clsweep.results.schemas import TRIAL_STATUSES, test_fields
 from clsweep.statistics.recommend import fewer_fresh
@@ -31,23 +27,9 @@ from clsweep.sweeps.fresh_seeds import unconfirmed
 from clsweep.sweeps.notes import CONFIRMED_ON_TEST
 
 # Columns of trials that a screen without room does without.
-MOST_NAMED = 30  # columns that an error lists
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
 # What is shown of trials that ended so.
 _OF_STATUS = {"stopped": "epochs_trained", "skipped": "skipped_because", "failed": "error_message"}
-EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
-_NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
-_UNKNOWN = re.compile(r"name '(.*)' is not defined")
-_QUOTED = re.compile(r"`([^`]*)`")
-_QUOTATION = r"'[^']*'|\"[^\"]*\""
-_COMPARED = re.compile(
-    rf"(?<![\w.])(?P<name>\w+)\s*(?P<sign>[=!]=)\s*(?P<text>{_QUOTATION})|{_QUOTATION}"
-)
-_MEMBER = re.compile(
-    r"(?<![\w.])(?P<name>\w+)\s+(?P<not>not\s+)?in\s*"
-    rf"(?P<values>\[(?:{_QUOTATION}|[^]'\"])*\]|\((?:{_QUOTATION}|[^)'\"])*\))|{_QUOTATION}"
-)
-_TEXTS = re.compile(rf"{_QUOTATION}|`[^`]*`")
 
 
 def table_status(results: Results) -> list[Row]:
@@ -107,115 +89,6 @@ def trial_rows(
             texts["error_message"] = frame["error_message"].str.slice(0, MOST_OF_ERROR).tolist()
         frame = frame.assign(**texts)
     return records_of(frame.astype(object).where(frame.notna(), None)), list(frame.columns)
-
-
-def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
-    """Which rows a condition selects; a row without a value that it asks for is not selected.
-
-    It is what pandas' `query` takes: names with other signs stand in backticks. The user types it;
-    the names of the columns come from a results folder, and pandas looks them up alone.
-
-    Raises:
-        RequestError: it is no condition, or names a column that there is not.
-    """
-    typed, plain = frame.apply(_typed), where
-    for number, name in enumerate(sorted(map(str, frame), key=len, reverse=True)):
-        if f"`{name}`" in plain:  # whatever signs it has
-            plain = plain.replace(f"`{name}`", f"column_{number}_")
-            typed = typed.assign(**{f"column_{number}_": typed[name]})
-    try:
-        _require_columns(plain, frame)
-        plain, typed = _texts_as_columns(_members_as_equal(plain, typed), typed)
-        # Nothing of this program is in reach of the condition.
-        mask = typed.eval(plain, engine="python", local_dict={}, global_dict={})
-    except Exception as error:  # whatever the user's expression raises
-        reason, bare = first_line(error), _TEXTS.sub("", plain)
-        if meant := [name for name in map(str, frame) if name in bare and _quoted(name) != name]:
-            reason = f"expected backticks, as in {_quoted(max(meant, key=len))}"
-        elif unknown := _UNKNOWN.search(reason):
-            reason = _no_column(unknown[1], frame)
-        raise RequestError(f"--where {_shown(where)}: {reason:.2000}") from None
-    if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
-        raise RequestError(f"--where {_shown(where)}: expected a condition, as in {EXAMPLE}")
-    return mask.fillna(False).astype(bool)
-
-
-def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
-    """A column with a type that knows missing values, of which none compares as true."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(object)
-    known = column.dropna()
-    if column.dtype == object and len(known) and all(isinstance(v, Decimal) for v in known):
-        column = column.astype(float)
-    column = column.convert_dtypes()
-    is_text = isinstance(column.dtype, pd.StringDtype)  # in Python, to stand beside numbers
-    return column.astype(pd.StringDtype("python")) if is_text else column
-
-
-def _members_as_equal(where: str, typed: pd.DataFrame) -> str:
-    """`tau not in [1, 2]` as `not (tau == 1 or tau == 2)`: to be in a list is known of every value
-    to pandas, of a missing one too.
-    """
-
-    def replaced(match: re.Match[str]) -> str:
-        if match["name"] not in typed:
-            return match[0]
-        with suppress(ValueError, SyntaxError):  # no list of plain values
-            values = list(ast.literal_eval(match["values"]))
-            equal = " or ".join(f"{match['name']} == {value!r}" for value in values)
-            return f"({'not ' * bool(match['not'])}({equal}))" if values else match[0]
-        return match[0]
-
-    return _MEMBER.sub(replaced, where)
-
-
-def _texts_as_columns(where: str, typed: pd.DataFrame) -> tuple[str, pd.DataFrame]:
-    """Each text that a column is compared with, as a column of its own and of that type: pandas
-    would look for it in a list, where a date is no text, and a missing value is another.
-    """
-    texts: dict[str, pd.Series[Any]] = {}
-
-    def replaced(match: re.Match[str]) -> str:
-        if (name := match["name"]) is None or name not in typed:
-            return match[0]
-        text = pd.Series(ast.literal_eval(match["text"]), typed.index)
-        texts[new := f"text_{len(texts)}_"] = text.astype(typed[name].dtype)
-        return f"{name} {match['sign']} {new}"
-
-    return _COMPARED.sub(replaced, where), typed.assign(**texts)
-
-
-def _require_columns(where: str, frame: pd.DataFrame) -> None:
-    """Raises ValueError for what pandas would say in words of its own, or not at all."""
-    for name in _QUOTED.findall(where):
-        if name not in frame:
-            raise ValueError(_no_column(name, frame))
-    if "@" in _TEXTS.sub("", where):
-        raise ValueError(f"expected columns and values, as in {EXAMPLE}, given '@'")
-    if compared := _NONE.search(where):  # no comparison with a missing value holds
-        raise ValueError(
-            "expected .isna() or .notna() of a column, as in 'tau.isna()', given "
-            f"{compared[0]!r:.80}"
-        )
-
-
-def _no_column(name: str, frame: pd.DataFrame) -> str:
-    if frame.isin([name]).to_numpy().any():
-        return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
-    columns = [str(column) for column in frame.columns]
-    quoted = [*map(_quoted, columns)]
-    more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""
-    shown = ", ".join(quoted[:MOST_NAMED])
-    return f"no column {name!r:.80}.{nearest(name, quoted)} Columns: {shown}{more}"
-
-
-def _quoted(name: str) -> str:
-    is_plain = name.isidentifier() and not keyword.iskeyword(name)
-    return name if is_plain else f"`{name}`"
-
-
-def _shown(where: str) -> str:
-    return repr(where) if len(where) <= 80 else f"{where[:80]!r}..."
 
 
 def _known(name: str, option: str, frame: pd.DataFrame) -> str:
