@@ -10,20 +10,17 @@ from scipy import special
 
 from clsweep.analysis.image_intervals import TrialHits
 
-FRESH_COLUMNS = {
-    "fresh": "mean of the metric over the fresh seeds that finished",
-    "fresh_low": "95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
-    "new images it reaches further by what the picking owes to the images "
-    "(cross_fit.selection_bias)",
-    "fresh_high": "its upper end",
-    "fresh_seeds": "fresh seeds that finished",
-    "fresh_failed": "fresh seeds that failed, which count in no mean",
-    "test": "mean of the metric on the test split over the same seeds; none where there is no "
-    "test split",
-    "test_low": "95 % t-interval of that mean",
-    "test_high": "its upper end",
-    "difference": "search - fresh: by how much the search's score is too good",
-}
+FRESH_COLUMNS = (
+    "fresh",
+    "fresh_low",
+    "fresh_high",
+    "fresh_seeds",
+    "fresh_failed",
+    "test",
+    "test_low",
+    "test_high",
+    "difference",
+)
 
 
 def confirmation(

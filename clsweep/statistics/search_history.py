@@ -17,6 +17,7 @@ from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import count, setting_column, work
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, fraction
@@ -266,6 +267,22 @@ TOP = Statistic(
     levels="score",
     formulas={"best of a search": TOP_COLUMNS},
 )
+_IMPORTANCE_FORMULAS = described(
+    analysis.IMPORTANCE_COLUMNS,
+    objective="name",
+    param="swept hyperparameter",
+    importance="its share of the variance over the space with all its interactions: the total "
+    "Sobol index ST of the surrogate (a Gaussian process), each value on its axis equally likely",
+    low="its interval, of the surrogate's draws",
+    null="what an inert one reaches in 95 % of cases",
+    resolved="whether low is above null; of a single one, which has it all: whether the surrogate "
+    "predicts configurations left out",
+    usable_low="the run of values around the best whose level E[f | x] is within so many units of "
+    "the best level, in 95 % of the draws at each value; none where no value is, nor where the "
+    "hyperparameter is not resolved",
+    r2="share of the variance of configurations left out that the surrogate explains",
+    num_configs="configurations with a score",
+)
 IMPORTANCE = Statistic(
     name="importance",
     title="Which hyperparameter matters, by the surrogate of the search",
@@ -300,7 +317,7 @@ IMPORTANCE = Statistic(
         Column("verdict", lambda row: "matters" if row["resolved"] else status_text(row["reason"])),
     ),
     sentences=lambda context: importances(context.compute(importance), context.words),
-    formulas={"importance": analysis.IMPORTANCE_COLUMNS},
+    formulas={"importance": _IMPORTANCE_FORMULAS},
     terms={
         "importance": "Share of the variance over the swept space that goes with one "
         "hyperparameter, by a smooth surrogate through whatever the search tried.",
