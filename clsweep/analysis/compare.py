@@ -167,10 +167,7 @@ def robust_to_failures(
 def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
     """The rows of one pair of objectives, without what needs the other rows."""
     a, b = counted_alike(a, b)
-    blank: dict[str, Any] = {
-        **dict.fromkeys(COMPARISON_COLUMNS, np.nan),
-        **dict.fromkeys(_TEXT, ""),
-    }
+    blank: dict[str, Any] = dict.fromkeys(COMPARISON_COLUMNS, np.nan) | dict.fromkeys(_TEXT, "")
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
     if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
         a, b, stat = replace(a, fresh={}), replace(b, fresh={}), _TUNED

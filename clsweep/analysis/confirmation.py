@@ -62,9 +62,8 @@ def confirmation(
             if num > 1:
                 half = special.stdtrit(num - 1, 0.975) * scores.std(ddof=1) / math.sqrt(num)
                 if hits and column in hits:
-                    half = math.hypot(
-                        half, hits[column].half_width(row["objective"], row["config"])
-                    )
+                    of_images = hits[column].half_width(row["objective"], row["config"])
+                    half = math.hypot(half, of_images)
             lucky = (luck or {}).get(row["objective"], 0.0) if name == "fresh" else 0.0
             low = max(mean - half - max(0.0, lucky), limits[0])
             high = min(mean + half - min(0.0, lucky), limits[1])

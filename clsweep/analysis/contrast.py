@@ -127,13 +127,10 @@ class _Estimate:
 
 def _judged(contrasts: Sequence[Contrast], estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
     """The rows, with p-values corrected for all that are asked."""
-    tests = {"p": [x.evidence.p for x in estimates]}
-    tests["p_margin"] = [
-        _p_margin(x.evidence, a.margin) for x, a in zip(estimates, contrasts, strict=True)
-    ]
-    tests["p_published"] = [
-        _p_published(x.evidence, a.published) for x, a in zip(estimates, contrasts, strict=True)
-    ]
+    pairs = list(zip((x.evidence for x in estimates), contrasts, strict=True))
+    tests = {"p": [evidence.p for evidence, _ in pairs]}
+    tests["p_margin"] = [_p_margin(evidence, each.margin) for evidence, each in pairs]
+    tests["p_published"] = [_p_published(evidence, each.published) for evidence, each in pairs]
     rows: dict[int, dict[str, Any]] = {}
     for later, family in dict.fromkeys((bool(each.added_after), each.family) for each in contrasts):
         # One that comes later takes no answer away, and is one of all itself.

@@ -72,9 +72,7 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.
     """
-    rows = []
-    for sweep in sweeps:
-        rows += _rows(sweep.measured, sweep)
+    rows = [row for sweep in sweeps for row in _rows(sweep.measured, sweep)]
     return pd.DataFrame(rows, columns=list(RECOMMEND_COLUMNS))
 
 
@@ -86,12 +84,8 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
         nothing = noted(*sweep.failures, why=why_no_best(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     best = chosen.row
-    row = {
-        **start,
-        "kind": "best",
-        **config_level(sweep, best),
-        "when_tuned": sweep.sign * tuned_level(sweep, chosen),
-    }
+    row = {**start, "kind": "best", **config_level(sweep, best)}
+    row["when_tuned"] = sweep.sign * tuned_level(sweep, chosen)
     if chosen.preferred != chosen.first:
         row |= {"preferred_at": sweep.label(chosen.preferred)}
         row |= zip(("over_first", "over_first_low", "over_first_high"), chosen.lead, strict=True)

@@ -171,8 +171,7 @@ def _measured(row: Mapping[str, Any], printed: Printed, trial: Mapping[str, Any]
     table = frame.dropna().pivot_table(index="config", columns="seed", values=row["metric"])
     scores, at = table.to_numpy(dtype=float), table.index.tolist().index(trial["config"])
     mean, num = float(np.nanmean(scores[at])), int(np.isfinite(scores[at]).sum())
-    printed_as = {name: row[name] for name in ("spread", "rounding")}
-    half, half_apart = half_widths(scores, at, **printed_as)
+    half, half_apart = half_widths(scores, at, spread=row["spread"], rounding=row["rounding"])
     columns: dict[str, Any] = {"measured": mean, "num_seeds": num}
     columns |= {"low": mean - half, "high": mean + half}
     if not (cells := _cells(row, printed)):
@@ -228,15 +227,11 @@ def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
     """The configurations of the study at the paper's scale that the number may belong to."""
     wanted = {name: row[name] for name in printed.settings if not _is_empty(row[name])}
     wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in _PLACES if row[n]}
-    return [
-        cell
-        for cell in printed.cells_of.get(row["objective"], ())
-        if all(
-            # a live search has yet to choose what it sweeps
-            _is_empty(cell.get(name)) or _same(cell[name], value)
-            for name, value in wanted.items()
-        )
-    ]
+
+    def fits(cell: Mapping[str, Any]) -> bool:  # a live search has yet to choose what it sweeps
+        return all(_is_empty(cell.get(n)) or _same(cell[n], value) for n, value in wanted.items())
+
+    return [cell for cell in printed.cells_of.get(row["objective"], ()) if fits(cell)]
 
 
 def _apart(
