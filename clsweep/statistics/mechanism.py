@@ -53,7 +53,7 @@ MIN_CONFIGS = 10
 
 
 def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
-    """Mean metric and diagnostics per objective and value of `by`: `FORMULAS`, with the means
+    """Mean metric and diagnostics per objective and value of `by`: `MEANINGS`, with the means
     before the note.
 
     Means are over configurations, each the mean of its finished trials, so that a failed seed
@@ -76,9 +76,8 @@ def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
     for sweep, means in zip(sweeps, tables, strict=True):
         if why := sweep.nothing:
             num = int(means["num"].sum())
-            rows.append(
-                {"objective": sweep.objective, "at": "", "num_trials": num, **noted(why=why)}
-            )
+            row = {"objective": sweep.objective, "at": "", "num_trials": num}
+            rows.append(row | noted(why=why))
             continue
         codes, texts = pd.Series(0, index=sweep.configs), [""]
         if regions is not None and regions.param in sweep.params:
@@ -176,9 +175,8 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
             rho, low, high = row["rho"], row["low"], row["high"]
             if passes(row, "rho", "low", "high") and (low > 0 if rho > 0 else high < 0):
                 seen = f"Spearman {number(rho)}{interval(low, high, apart_from=0.0)}"
-                associated.append(
-                    f"{row['diagnostic']} is {'higher' if rho > 0 else 'lower'} ({seen})"
-                )
+                way = "higher" if rho > 0 else "lower"
+                associated.append(f"{row['diagnostic']} is {way} ({seen})")
         what = "an association, not a cause" if len(associated) == 1 else "associations, not causes"
         where = f"where {words.metric} is higher"
         if associated:

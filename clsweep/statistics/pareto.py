@@ -44,8 +44,8 @@ PARETO_COLUMNS = {
 
 
 def pareto(of: Statistics) -> pd.DataFrame:
-    """One row per configuration with the columns of `FORMULAS`, the cheapest first in each group of
-    objectives that are scored alike, which have a front of their own.
+    """One row per configuration with the columns of `PARETO_COLUMNS`, the cheapest first in each
+    group of objectives that are scored alike, which have a front of their own.
 
     A configuration takes part with a score on every planned seed
     (`best_setting.nameable_rows`) and a known time. Where devices differ, or times are not known,

@@ -63,8 +63,8 @@ OVERALL = "all"
 
 
 def picks(of: Statistics) -> pd.DataFrame:
-    """A row for each objective and score without labels, then for all objectives that are scored
-    alike together, with the columns of `FORMULAS`; none where the metric needs no labels itself.
+    """A row of `PICK_COLUMNS` for each objective and score without labels, then for all that are
+    scored alike together; none where the metric needs no labels itself.
 
     The regret is among the configurations that were tried. Its interval is that of the seeds' noise
     and covers a pick that the same noise has favoured; with one seed there is none. Failed trials

@@ -227,11 +227,7 @@ _COLUMNS = (
         "share of the space that loses no more than that against the best level",
         called="within {points}",
     ),
-    Column(
-        "sd*",
-        between("sd_star"),
-        "spread over the swept configurations without the noise",
-    ),
+    Column("sd*", between("sd_star"), "spread over the swept configurations without the noise"),
     Column("sd", between("sd"), "with it", drop_order=4),
     Column(
         "range",

@@ -125,14 +125,9 @@ def saved(of: Statistics) -> pd.DataFrame:
         if not num_stopped:
             continue
         planned = float(group["planned"].sum())
-        row = {
-            "objective": name,
-            "stopped": num_stopped,
-            "trials": len(group),
-            "epochs": float(group["epochs_trained"].sum()),
-            "planned_epochs": planned,
-            "saved": float(group["left"].sum()) / planned,
-        }
+        row = {"objective": name, "stopped": num_stopped, "trials": len(group)}
+        row |= {"epochs": float(group["epochs_trained"].sum()), "planned_epochs": planned}
+        row["saved"] = float(group["left"].sum()) / planned
         if group["hours"].notna().all():
             row |= group[["hours", "saved_hours"]].sum().to_dict()
         rows.append(row)
@@ -168,12 +163,9 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
             verb = "matters" if len(sentences) == 1 else "matter"
             out.append(f"{name}: {joined(sentences)} {verb}, by the surrogate of the search.")
         elif (reason := frame["reason"].iloc[0]) != Reason.NOTHING_SWEPT:
-            why = f": {frame['note'].iloc[0]}" if reason else ": the surrogate's draws differ"
-            out.append(
-                Unresolved(
-                    f"Which hyperparameter matters for {name} is {status_text(reason)}{why}."
-                )
-            )
+            why = frame["note"].iloc[0] if reason else "the surrogate's draws differ"
+            what = f"Which hyperparameter matters for {name} is {status_text(reason)}"
+            out.append(Unresolved(f"{what}: {why}."))
         places = [f"{row['param']} {_usable(row)}" for row in rows if _usable(row) != "-"]
         if places:
             near = words.amount(words.within)
@@ -334,11 +326,7 @@ _SAVED = Statistic(
         Column("objective"),
         Column("stopped", lambda row: f"{count(row['stopped'])} of {count(row['trials'])} trials"),
         Column("epochs", lambda row: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"),
-        Column(
-            "saved",
-            fraction("saved", most=2),
-            "share of the epochs that stopping left out",
-        ),
+        Column("saved", fraction("saved", most=2), "share of the epochs that stopping left out"),
         Column("hours"),
         Column(
             "hours saved",
