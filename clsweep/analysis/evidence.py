@@ -84,9 +84,8 @@ class Evidence:
             without = replace(self, estimate=at, low=low, high=high, p=p)
             wider, other = (each.over_images(variance, freedom) for each in (self, without))
             p = max(wider.p, other.p) if wider.estimate * at > 0 else 1.0
-            return replace(
-                wider, low=min(wider.low, other.low), high=max(wider.high, other.high), p=p
-            )
+            low, high = min(wider.low, other.low), max(wider.high, other.high)
+            return replace(wider, low=low, high=high, p=p)
         if not variance > 0 or not np.isfinite(self.se):
             return self
         more, towards = half_width(variance, freedom), self.low if self.estimate > 0 else self.high

@@ -80,15 +80,12 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
         "low": low,
         "high": high,
     }
+    start, empty = {"objective": sweep.objective, "param": name}, note(Reason.NO_SCORE)
+    notes = [*noise_notes, *notes, *sweep.missing]
     return [
-        {"objective": sweep.objective, "param": name}
+        start
         | dict(zip(columns, cells, strict=True))
-        | noted(
-            *noise_notes,
-            *notes,
-            *sweep.missing,
-            why=None if count else sweep.no_score or note(Reason.NO_SCORE),
-        )
+        | noted(*notes, why=None if count else sweep.no_score or empty)
         for *cells, count in zip(*columns.values(), counts, strict=True)
     ]
 
