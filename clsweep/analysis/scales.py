@@ -154,8 +154,9 @@ class _Design:
 
     def _rise_together(self, name: str, other: str, num: int) -> bool:
         pair = self._settings[[other, name]]
-        are_numbers = is_numeric_column(pair[other]) and is_numeric_column(pair[name])
-        if not are_numbers or not _is_monotone(pair[:_FIRST]):
+        if not all(map(is_numeric_column, (pair[other], pair[name]))) or not _is_monotone(
+            pair[:_FIRST]
+        ):
             return False
         points = pair.astype(float).drop_duplicates()
         same = np.array_equal(points[other], points[name])
