@@ -1,16 +1,16 @@
 """What the page of the statistics says in words: of each, its column, what it takes for granted,
-and where it breaks. The formulas are those of the tables' COLUMNS.
+and where it breaks. The formulas are those of the tables.
 """
 
-from clsweep.analysis import tuning
-from clsweep.analysis.compare import COMPARISON_COLUMNS as COMPARISON
-from clsweep.analysis.contrast import CONTRAST_COLUMNS as CONTRAST
-from clsweep.analysis.importance import IMPORTANCE_COLUMNS as SEARCHED
-from clsweep.analysis.marginals import MARGINAL_COLUMNS as MARGINAL
-from clsweep.analysis.recommend import RECOMMEND_COLUMNS as RECOMMEND
-from clsweep.analysis.region_winners import WINNER_COLUMNS as WINNER
-from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS as ROBUSTNESS
-from clsweep.analysis.sensitivity import SENSITIVITY_COLUMNS as SENSITIVITY
+from clsweep.statistics.registry import formulas
+
+ROBUSTNESS, COMPARISON, CONTRAST, WINNER, MARGINAL, RECOMMEND, SENSITIVITY, SEARCHED, BEST, COST = (
+    formulas()[table]
+    for table in (
+        "robustness", "comparison", "contrasts", "winners", "marginals", "recommendation",
+        "sensitivity", "importance", "best of k", "tuning cost",
+    )
+)  # fmt: skip
 
 HEAD = """# The statistics: coverage, formulas, assumptions
 
@@ -161,13 +161,13 @@ STATISTICS = {
         ),
         "compare within": (COMPARISON, "estimate", f"{PAIRED} Each has its own best.", NEAR),
         "best_of_k": (
-            tuning.BEST_OF_K_COLUMNS,
+            BEST,
             "expected",
             "Tries are drawn evenly, and picked by one score less than there are. False: the curve "
             "falls with k.",
             "In a sample, k above half of the configurations has no interval.",
         ),
-        "tuning_cost": (tuning.COST_COLUMNS, "k_within", "As best_of_k.", NEAR),
+        "tuning_cost": (COST, "k_within", "As best_of_k.", NEAR),
         "sensitivity": (
             SENSITIVITY,
             "first",

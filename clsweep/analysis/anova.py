@@ -209,10 +209,8 @@ def _shares(
         if len(term) == 1:
             part = everything.without(_everything(means, noise, term[0]))
             row |= with_interval("total", max(first, min(1.0, noise.corrected(part) / total)), part)
-            row |= {
-                name: max(row[name], row[name.replace("total", "first")])
-                for name in ("total_low", "total_high")
-            }
+            for end in ("low", "high"):
+                row[f"total_{end}"] = max(row[f"total_{end}"], row[f"first_{end}"])
         passing = effect
         if effect.freedom:
             f = float(special.fdtri(effect.freedom, noise.freedom, CONFIDENCE))
@@ -368,10 +366,8 @@ def _share_interval(part: Effect, rest: Effect, noise: CellNoise) -> tuple[float
     least = part.expected * noise.per_mean / noise.num_cells
     part = replace(part, variance=max(part.variance, least))
     dimensions = 4 if noise.shift_freedom else 3
-    points = (
-        qmc.Sobol(dimensions, scramble=False).random_base2(LOG2_DRAWS)
-        + np.random.default_rng(bootstrap.DRAWS_SEED).random(dimensions)
-    ) % 1.0
+    points = qmc.Sobol(dimensions, scramble=False).random_base2(LOG2_DRAWS)
+    points = (points + np.random.default_rng(bootstrap.DRAWS_SEED).random(dimensions)) % 1.0
     scale, variance = noise.drawn(points)
     num_over_c = noise.num_cells / (noise.per_mean * scale)
     drawn = []
@@ -389,14 +385,11 @@ def _share_interval(part: Effect, rest: Effect, noise: CellNoise) -> tuple[float
 
 def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
     """The noncentrality at which `observed` is that quantile of its chi-square; 0 for none."""
-    large = np.square(
-        np.maximum(np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - special.ndtri(quantile), 0.0)
-    )
+    root = np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - special.ndtri(quantile)
     is_some = special.chdtr(freedom, observed) > quantile
-    noncentrality = np.where(is_some, large, 0.0)
-    special.chndtrinc(
-        observed, freedom, quantile, out=noncentrality, where=is_some & (observed <= LARGE)
-    )
+    noncentrality = np.where(is_some, np.square(np.maximum(root, 0.0)), 0.0)
+    is_small = is_some & (observed <= LARGE)
+    special.chndtrinc(observed, freedom, quantile, out=noncentrality, where=is_small)
     return np.nan_to_num(noncentrality)
 
 

@@ -137,9 +137,7 @@ def _fresh(sweep: Sweep, rows: list[int]) -> tuple[list[int], Array]:
         shared = sorted(set.intersection(*(set(of[row]) for row in group))) if group else []
         if len(shared) >= FEWEST_FRESH:
             table = sweep.sign * np.array([[of[row][s] for s in shared] for row in group])
-            is_complete = np.atleast_1d(
-                np.isfinite(table).all(axis=1)
-            )  # of the others a seed failed
+            is_complete = np.asarray(np.isfinite(table).all(axis=1))  # of the others a seed failed
             rows = [row for row, has_all in zip(group, is_complete, strict=True) if has_all]
             return rows, table[is_complete]
     return [], np.empty((0, 0))

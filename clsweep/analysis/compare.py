@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, bootstrap, reasons
+from clsweep.analysis import CONFIDENCE, bootstrap
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import tuned_difference
 from clsweep.analysis.cross_fit import best_level, selection_bias
@@ -23,7 +23,7 @@ from clsweep.analysis.image_intervals import image_parts, spread_of, variances_o
 from clsweep.analysis.mean_tests import mean_difference
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatched
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.regions import cut
 from clsweep.analysis.score_table import (
     drop_nan_columns,
@@ -42,44 +42,11 @@ from clsweep.errors import nearest
 
 _TUNED = "tuned"
 STATS = ("mean", "std", "within", _TUNED)
-# A pair is a setting of the hyperparameters that both objectives sweep, and a seed. d_cs = the
-# scores' difference.
-COMPARISON_COLUMNS = {
-    "a": "first objective",
-    "b": "second objective",
-    "region": 'where: "" for everywhere, or a value or bin of `by`, such as "tau=0.1"',
-    "stat": "mean, std (SD*, the spread due to hyperparameters), within (share of settings near "
-    "each one's best) or tuned (each at its best setting, without the luck of the pick)",
-    "at_a": "of tuned, the best setting of a",
-    "at_b": "that of b",
-    "num_pairs": "(setting, seed) pairs with a score on both sides; 0 = unpaired",
-    "num_seeds": "seeds of both; unpaired: of the objective with fewer",
-    "fresh_seeds": "of tuned: how many of them are of `clsweep confirm`, which decide alone",
-    "value_a": "the statistic of a over what is compared, in the metric's own sign",
-    "value_b": "that of b",
-    "estimate": "mean, within, tuned: a - b, oriented so that positive = a is better; std: the "
-    "ratio a / b, below 1 = a varies less",
-    "low": "interval of the estimate: t for mean and tuned, bootstrap percentiles for std and "
-    "within; wider by what other images give, where trials keep which they have right",
-    "high": "",
-    "p": "two-sided p-value: of t, or the tail of the bootstrap",
-    "p_min": "smallest p-value that this test could give: 0 of t",
-    "p_holm": "p, corrected for all rows of the table (Holm), and for the three questions that a "
-    "page asks of them: best when tuned, on average, and most robust (Bonferroni). By regions, and "
-    "where nothing is swept, for the rows alone",
-    "superiority": "P(A > B): share of pairs in which a scores better, ties half",
-    "detectable": "smallest true difference (for std: ratio above 1) found with 80 % power: "
-    "(t_.975 + t_.8) SE",
-    "needs_seeds": "so many seeds would find a difference as large as seen with 80 % power; NaN "
-    "when resolved, or when seeds alone do not help",
-    "needs_configs": "so many configurations would, of a sample of the space",
-    "needs_low": "the same for the difference at the far end of its 80 % interval",
-    "needs_high": "and at the near end; inf: more than 10,000, or it holds no difference",
-    "winner": "the better objective (std: the more robust), where the interval excludes no "
-    "difference and p_holm <= 1 - confidence; else empty",
-    "resolved": "whether there is one",
-    **reasons.REASON_COLUMNS,
-}
+COMPARISON_COLUMNS = with_notes(
+    "a b region stat at_a at_b num_pairs num_seeds fresh_seeds value_a value_b estimate low high p "
+    "p_min p_holm superiority detectable needs_seeds needs_configs needs_low needs_high winner "
+    "resolved"
+)
 _TEXT = ("a", "b", "region", "stat", "at_a", "at_b", "winner")
 FEWEST_SETTINGS, FEW_RANDOM = 3, 32  # for a spread, and that a sample of fewer is few
 _ROUNDING = 1e-12  # of a level: less of a difference is none
@@ -200,10 +167,7 @@ def robust_to_failures(
 def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
     """The rows of one pair of objectives, without what needs the other rows."""
     a, b = counted_alike(a, b)
-    blank: dict[str, Any] = {
-        **dict.fromkeys(COMPARISON_COLUMNS, np.nan),
-        **dict.fromkeys(_TEXT, ""),
-    }
+    blank: dict[str, Any] = dict.fromkeys(COMPARISON_COLUMNS, np.nan) | dict.fromkeys(_TEXT, "")
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
     if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
         a, b, stat = replace(a, fresh={}), replace(b, fresh={}), _TUNED

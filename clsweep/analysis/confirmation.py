@@ -10,20 +10,17 @@ from scipy import special
 
 from clsweep.analysis.image_intervals import TrialHits
 
-FRESH_COLUMNS = {
-    "fresh": "mean of the metric over the fresh seeds that finished",
-    "fresh_low": "95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
-    "new images it reaches further by what the picking owes to the images "
-    "(cross_fit.selection_bias)",
-    "fresh_high": "its upper end",
-    "fresh_seeds": "fresh seeds that finished",
-    "fresh_failed": "fresh seeds that failed, which count in no mean",
-    "test": "mean of the metric on the test split over the same seeds; none where there is no "
-    "test split",
-    "test_low": "95 % t-interval of that mean",
-    "test_high": "its upper end",
-    "difference": "search - fresh: by how much the search's score is too good",
-}
+FRESH_COLUMNS = (
+    "fresh",
+    "fresh_low",
+    "fresh_high",
+    "fresh_seeds",
+    "fresh_failed",
+    "test",
+    "test_low",
+    "test_high",
+    "difference",
+)
 
 
 def confirmation(
@@ -65,9 +62,8 @@ def confirmation(
             if num > 1:
                 half = special.stdtrit(num - 1, 0.975) * scores.std(ddof=1) / math.sqrt(num)
                 if hits and column in hits:
-                    half = math.hypot(
-                        half, hits[column].half_width(row["objective"], row["config"])
-                    )
+                    of_images = hits[column].half_width(row["objective"], row["config"])
+                    half = math.hypot(half, of_images)
             lucky = (luck or {}).get(row["objective"], 0.0) if name == "fresh" else 0.0
             low = max(mean - half - max(0.0, lucky), limits[0])
             high = min(mean + half - min(0.0, lucky), limits[1])

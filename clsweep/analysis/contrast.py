@@ -17,56 +17,23 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, reasons
+from clsweep.analysis import CONFIDENCE, TAIL
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm, holm_steps
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
 from clsweep.analysis.mean_tests import difference_parts, noises_of_one_run
 from clsweep.analysis.noise import Noise, Parts, noise_of, satterthwaite
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.score_table import rounding
 from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep, counted_alike
 from clsweep.display.numbers import setting_column
 
-CONTRAST_COLUMNS = {
-    "contrast": "its name",
-    "objective": "the first that it is of",
-    "metric": "what it is of",
-    "what": "what is subtracted from what",
-    "estimate": "c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
-    "configurations with the values asked for",
-    "low": "t-interval of c, over the seeds that all of its configurations have: between "
-    "objectives by the contrast at each seed, within one by the residual of its configurations, "
-    "seeds being blocks. In a sample its configurations count too. For new images where trials "
-    "keep which they have right",
-    "high": "",
-    "low_holm": "the same, corrected as p_holm: of level 1 - .05/k, where k contrasts were left at "
-    "its step, or at the step where Holm stopped. 0 lies outside where an effect is shown",
-    "high_holm": "",
-    "num_seeds": "seeds that it rests on, of the objective with fewest",
-    "p": "two-sided, of c = 0",
-    "p_holm": "p, corrected for all contrasts of a study that were asked beforehand (Holm). One "
-    "that came later is corrected for all",
-    "margin": "a smaller effect counts as none",
-    "p_margin": "of |c| >= margin: twice the larger of two one-sided tests, corrected likewise",
-    "published": "the effect that a paper found",
-    "room": "how far the first side could go from where it is without the effect: to the largest "
-    "mean that a configuration of the study has, or to the smallest where the effect that was "
-    "published, or else c, is negative",
-    "p_published": "of an effect as large as published or larger, twice one-sided, likewise",
-    "shown": "whether p_holm <= 1 - confidence: there is an effect",
-    "equivalent": "whether p_margin is: it is too small to matter",
-    "excluded": "whether p_published is: it is smaller than published, or goes the other way",
-    "detectable": "smallest true effect found with 80 % power: (t_.975 + t_.8) SE",
-    "needs_seeds": "so many seeds would show an effect as large as seen; NaN when resolved, or "
-    "when seeds alone do not help; inf: more than 10,000",
-    "needs_configs": "so many configurations of an objective would, of a sample of the space",
-    "needs_low": "the same for the far end of its 80 % interval",
-    "needs_high": "and for the near end",
-    "added_after": "trials that had ended when it was asked; 0: it was asked before",
-    **reasons.REASON_COLUMNS,
-}
+CONTRAST_COLUMNS = with_notes(
+    "contrast objective metric what estimate low high low_holm high_holm num_seeds p p_holm margin "
+    "p_margin published room p_published shown equivalent excluded detectable needs_seeds "
+    "needs_configs needs_low needs_high added_after"
+)
 _LARGEST_P = 1.0 - CONFIDENCE
 _VERDICTS = ("shown", "equivalent", "excluded")
 
@@ -160,13 +127,10 @@ class _Estimate:
 
 def _judged(contrasts: Sequence[Contrast], estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
     """The rows, with p-values corrected for all that are asked."""
-    tests = {"p": [x.evidence.p for x in estimates]}
-    tests["p_margin"] = [
-        _p_margin(x.evidence, a.margin) for x, a in zip(estimates, contrasts, strict=True)
-    ]
-    tests["p_published"] = [
-        _p_published(x.evidence, a.published) for x, a in zip(estimates, contrasts, strict=True)
-    ]
+    pairs = list(zip((x.evidence for x in estimates), contrasts, strict=True))
+    tests = {"p": [evidence.p for evidence, _ in pairs]}
+    tests["p_margin"] = [_p_margin(evidence, each.margin) for evidence, each in pairs]
+    tests["p_published"] = [_p_published(evidence, each.published) for evidence, each in pairs]
     rows: dict[int, dict[str, Any]] = {}
     for later, family in dict.fromkeys((bool(each.added_after), each.family) for each in contrasts):
         # One that comes later takes no answer away, and is one of all itself.

@@ -41,16 +41,12 @@ class Evidence:
 
     @classmethod
     def of_values(cls, values: Array) -> Evidence:
-        """Of the mean of values (F,)."""
+        """Of the mean of values (F,), by t."""
         num, estimate = len(values), float(values.mean())
         if num < 2:
             return cls(estimate)
-        return cls.of_t(estimate, float(values.std(ddof=1)) / num**0.5, num - 1)
-
-    @classmethod
-    def of_t(cls, estimate: float, se: float, freedom: float) -> Evidence:
-        """By t; the estimate alone where its error is no more than rounding."""
-        return cls.of_parts(estimate, [(se**2, freedom)])
+        se = float(values.std(ddof=1)) / num**0.5
+        return cls.of_parts(estimate, [(se**2, num - 1)])
 
     @classmethod
     def of_parts(cls, estimate: float, parts: Sequence[tuple[float, float]]) -> Evidence:
@@ -88,9 +84,8 @@ class Evidence:
             without = replace(self, estimate=at, low=low, high=high, p=p)
             wider, other = (each.over_images(variance, freedom) for each in (self, without))
             p = max(wider.p, other.p) if wider.estimate * at > 0 else 1.0
-            return replace(
-                wider, low=min(wider.low, other.low), high=max(wider.high, other.high), p=p
-            )
+            low, high = min(wider.low, other.low), max(wider.high, other.high)
+            return replace(wider, low=low, high=high, p=p)
         if not variance > 0 or not np.isfinite(self.se):
             return self
         more, towards = half_width(variance, freedom), self.low if self.estimate > 0 else self.high
@@ -123,10 +118,8 @@ class Evidence:
             return np.full(3, np.nan)
         half = special.stdtrit(self.freedom, 0.9) * self.se
         effects = abs(self.estimate) + np.array([0.0, half, -half])
-        few, enough_repeats = (
-            np.ones(3),
-            np.full(3, MAX_SEEDS + 1.0),
-        )  # what is found by N is by more
+        # What N repeats find more find too.
+        few, enough_repeats = np.ones(3), np.full(3, MAX_SEEDS + 1.0)
         while (enough_repeats - few > 1).any():
             num = np.maximum(np.floor((few + enough_repeats) / 2), 2.0)  # one has no freedom
             freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)

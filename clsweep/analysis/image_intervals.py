@@ -244,12 +244,9 @@ class TrialHits:
         """
         table = self.read()
         groups = {} if table.empty else dict(iter(table.groupby("objective")))
-        by_objective = {str(name): _images_in(group) for name, group in groups.items()}
-        return (
-            {name: each for name, each in by_objective.items() if each}
-            if all(by_objective.values())
-            else {}
-        )
+        every = {str(name): _images_in(group) for name, group in groups.items()}
+        known = {name: each for name, each in every.items() if each}
+        return known if len(known) == len(every) else {}
 
     def of(
         self,
@@ -292,8 +289,8 @@ def _images_in(trials: pd.DataFrame) -> tuple[pd.Series[int], ImageEffects] | No
     trials = trials.sort_values("config", kind="stable")
     counts = trials.groupby("config").size()
     starts = np.concatenate([[0], np.cumsum(counts)])
-    weights, parts, draws, own = _samples(digest, num), _parts(digest, num), [], []
-    moves = []
+    weights, parts = _samples(digest, num), _parts(digest, num)
+    draws, own, moves = [], [], []
     for config in range(len(counts)):
         some = trials.iloc[starts[config] : starts[config + 1]]
         hits = np.stack([_unpacked(bits, num) for bits in some["bits"]])
@@ -322,11 +319,11 @@ def _unpacked(bits: bytes, num: int) -> Array:
 @lru_cache(_CACHE_SIZE)
 def _parts(digest: str, num: int) -> Array:
     """(M, K) weights of the mean over each of K parts, which an image falls into by chance."""
+    if num < NUM_PARTS:
+        return np.zeros((num, NUM_PARTS))
     part = np.random.default_rng([*digest.encode(), num]).permutation(num) % NUM_PARTS
     inside = np.equal.outer(part, np.arange(NUM_PARTS))
-    return np.asarray(
-        inside / inside.sum(axis=0) if num >= NUM_PARTS else np.zeros((num, NUM_PARTS))
-    )
+    return np.asarray(inside / inside.sum(axis=0))
 
 
 @lru_cache(_CACHE_SIZE)

@@ -12,33 +12,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons, sensitivity
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, sensitivity
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import best_setting
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.sobol import main_effects
 from clsweep.analysis.surrogate import Space, Surrogate, ends_of
 from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.threads import in_threads
 
-IMPORTANCE_COLUMNS = {
-    "objective": "name",
-    "param": "swept hyperparameter",
-    "importance": "its share of the variance over the space with all its interactions: the total "
-    "Sobol index ST of the surrogate (a Gaussian process), each value on its axis equally likely",
-    "low": "its interval, of the surrogate's draws",
-    "high": "",
-    "null": "what an inert one reaches in 95 % of cases",
-    "resolved": "whether low is above null; of a single one, which has it all: whether the "
-    "surrogate predicts configurations left out",
-    "usable_low": "the run of values around the best whose level E[f | x] is within so many units "
-    "of the best level, in 95 % of the draws at each value; none where no value is, nor where the "
-    "hyperparameter is not resolved",
-    "usable_high": "",
-    "r2": "share of the variance of configurations left out that the surrogate explains",
-    "num_configs": "configurations with a score",
-    **reasons.REASON_COLUMNS,
-}
+IMPORTANCE_COLUMNS = with_notes(
+    "objective param importance low high null resolved usable_low usable_high r2 num_configs"
+)
 POINTS = 17  # along a continuous parameter
 _CACHE_SIZE = 64  # sweeps whose surrogate is asked for again
 _Rows = list[dict[str, Any]]

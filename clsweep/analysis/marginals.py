@@ -8,35 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.importance import read_surrogate
 from clsweep.analysis.marginal_weights import MarginalWeights, marginal_weights
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.noise import half_width, square_and_add
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.regions import cut, means_by
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
-# Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
-# count as the note says, in the metric's own sign.
-MARGINAL_COLUMNS = {
-    "objective": "name",
-    "param": "the swept hyperparameter",
-    "position": "the value; the centre of a bin on the hyperparameter's axis (log where it is); "
-    "none for a category",
-    "label": 'the value or the bin as text, "0.1" or "0.05..0.08"',
-    "value_low": "smallest value in the bin",
-    "value_high": "largest value in the bin",
-    "num_configs": "configurations with a score",
-    "mean": "mean of m_i over them",
-    "low": "t interval of the mean. A whole grid: from the seeds and the residual noise, the "
-    "settings being the space. Otherwise: from the spread of m_i, the configurations being a "
-    "sample of it. It ends where the metric ends",
-    "high": "",
-    **reasons.REASON_COLUMNS,
-}
+MARGINAL_COLUMNS = with_notes(
+    "objective param position label value_low value_high num_configs mean low high"
+)
 _MAX_BINS = 8
 
 
@@ -96,15 +80,12 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
         "low": low,
         "high": high,
     }
+    start, empty = {"objective": sweep.objective, "param": name}, note(Reason.NO_SCORE)
+    notes = [*noise_notes, *notes, *sweep.missing]
     return [
-        {"objective": sweep.objective, "param": name}
+        start
         | dict(zip(columns, cells, strict=True))
-        | noted(
-            *noise_notes,
-            *notes,
-            *sweep.missing,
-            why=None if count else sweep.no_score or note(Reason.NO_SCORE),
-        )
+        | noted(*notes, why=None if count else sweep.no_score or empty)
         for *cells, count in zip(*columns.values(), counts, strict=True)
     ]
 

@@ -137,9 +137,7 @@ class Noise:
         likelier[self.means.argsort(kind="stable")[:worst]] = WORST * min(1.0, MOST_WORST / worst)
         others = np.maximum(self.squares.sum() - self.squares, 0.0)
         others_freedom = self.freedoms.sum() - self.freedoms
-        chance = chance_of_own_variance(
-            self.squares, self.freedoms, others, others_freedom, UNEVEN, WIDER, MOST
-        )
+        chance = chance_of_own_variance(self.squares, self.freedoms, others, others_freedom)
         with np.errstate(divide="ignore"):
             chance = special.expit(special.logit(chance) + np.log(likelier))
         return np.where(self.silent, 1.0, chance)
@@ -311,38 +309,32 @@ def satterthwaite(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
 
 
 def chance_of_own_variance(
-    squares: Array,
-    freedom: Array,
-    others: Array,
-    others_freedom: Array,
-    ratios: Array,
-    wider: float,
-    most: Array | float,
+    squares: Array, freedom: Array, others: Array, others_freedom: Array
 ) -> Array:
-    """Posterior chance that the variance behind `squares` is one of `ratios` times that behind
+    """Posterior chance that the variance behind `squares` is one of `UNEVEN` times that behind
     `others`, and not the same; sums of squares and degrees of freedom are (U,).
 
     Bayes factor: the mean over the ratios r of  r^(-d/2) [(Q + R) / (Q / r + R)]^((d + e)/2),  Q
     and R the sums, d and e their degrees of freedom. The prior is such that where both variances
-    look the same a 95 % interval of t with d + e degrees of freedom grows by `wider` when it is
-    mixed with one with d; at most `most`.
+    look the same a 95 % interval of t with d + e degrees of freedom grows by `WIDER` when it is
+    mixed with one with d; at most `MOST`.
     """
     is_known = (freedom > 0) & (others_freedom >= 1) & (squares > 0)
     d, e = np.where(is_known, freedom, 1.0), np.where(is_known, others_freedom, 1.0)
     q, r = np.where(is_known, squares, d), np.where(is_known, others, e)
-    reach = wider * special.stdtrit(d + e, 0.975)
+    reach = WIDER * special.stdtrit(d + e, 0.975)
     even, own = 2.0 * special.stdtr(d + e, -reach), 2.0 * special.stdtr(d, -reach)
     share = np.minimum((0.05 - even) / (own - even), 1.0)  # of many degrees d never so wide
-    prior = special.logit(share) - _log_factor(d, d, e, e, ratios)
-    odds = np.minimum(prior, special.logit(most)) + _log_factor(q, d, r, e, ratios)
+    prior = special.logit(share) - _log_factor(d, d, e, e)
+    odds = np.minimum(prior, special.logit(MOST)) + _log_factor(q, d, r, e)
     sure = r <= 1e-20 * q  # the others have no noise at all
     return np.where(is_known, np.where(sure, 1.0, special.expit(odds)), 0.0)
 
 
-def _log_factor(q: Array, d: Array, r: Array, e: Array, ratios: Array) -> Array:
-    more = ratios[:, None]
+def _log_factor(q: Array, d: Array, r: Array, e: Array) -> Array:
+    more = UNEVEN[:, None]
     logs = (d + e) / 2.0 * (np.log(q + r) - np.log(q / more + r)) - d / 2.0 * np.log(more)
-    return np.asarray(special.logsumexp(logs, axis=0) - np.log(len(ratios)))
+    return np.asarray(special.logsumexp(logs, axis=0) - np.log(len(UNEVEN)))
 
 
 def copies(scores: Array) -> Codes:
@@ -367,9 +359,8 @@ def copies(scores: Array) -> Codes:
         return groups
     different, codes = np.unique(scores[whole], axis=0, return_inverse=True)
     codes = codes.ravel()
-    tied = np.mean(
-        [_pairs(np.unique(column, return_inverse=True)[1]) for column in scores[whole].T]
-    )
+    columns = (np.unique(column, return_inverse=True)[1] for column in scores[whole].T)
+    tied = np.mean([_pairs(column) for column in columns])
     if not _pairs(codes) or 2 * _pairs(codes) < tied:
         return groups
     firsts = np.unique(codes, return_index=True)[1]

@@ -247,11 +247,8 @@ def _averages(scores: Array, codes: Codes, common: Codes) -> Array:
     present = np.isfinite(scores)
     alive = present.any(axis=1)
     is_used = alive & np.isin(codes, common)
-    rows, filled, present = (
-        np.searchsorted(common, codes[is_used]),
-        scores[is_used],
-        present[is_used],
-    )
+    rows, present = np.searchsorted(common, codes[is_used]), present[is_used]
+    filled = scores[is_used]
     means = np.where(present, filled, 0.0).sum(axis=1) / present.sum(axis=1)
     level, size = np.zeros(len(common)), np.zeros(len(common))
     np.add.at(level, rows, means)

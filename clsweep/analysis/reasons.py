@@ -167,12 +167,6 @@ UNRESOLVED = frozenset(
     _CAUSES[_CAUSES.index(Reason.EQUAL_SCORES) : _CAUSES.index(Reason.NEEDS_CONFIGS)]
 )
 
-# A `Reason`, and a tuple of `Note`, which is text in the tables of `Findings`.
-REASON_COLUMNS = {
-    "reason": "why nothing was measured or resolved; empty where something was",
-    "note": "that, what is missing, and what to beware of",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
@@ -198,8 +192,15 @@ def note(reason: str, **figures: Any) -> Note:
 
 
 def noted(*notes: Note, why: Note | None = None) -> dict[str, Any]:
-    """The `REASON_COLUMNS` of a row; `why` it has nothing to say comes first."""
+    """The columns of a row that say why: the `Reason` that it has nothing to say, and a tuple of
+    `Note`, which is text in the tables of `Statistics`; `why` comes first.
+    """
     return {
         "reason": why.reason if why else "",
         "note": tuple(dict.fromkeys((why, *notes) if why else notes)),
     }
+
+
+def with_notes(names: str) -> tuple[str, ...]:
+    """The columns of a table in their order, by names with blanks between, and those of `noted`."""
+    return (*names.split(), *noted())

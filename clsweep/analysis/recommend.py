@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import (
     BestSetting,
@@ -21,44 +20,17 @@ from clsweep.analysis.best_setting import (
     tuned_level,
     why_no_best,
 )
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.score_table import noise_variance
 from clsweep.analysis.seed_effects import without_seeds
 from clsweep.analysis.sweep import ANYWHERE, Sweep
 
 _Rows = NDArray[np.int64]
 
-# Levels are in the metric's own sign.
-RECOMMEND_COLUMNS = {
-    "objective": "name, in order of first appearance",
-    "kind": '"best": the best when tuned, the highest mean over the seeds, unless fresh seeds '
-    'overturn it; "robust": the highest neighbourhood_worst. Of the configurations with a '
-    "score on every planned seed, or on as many as any has, where such a one is eligible",
-    "config": "number of the configuration within its objective",
-    "at": "its swept hyperparameters",
-    "score": "its mean over the seeds; picked on its own noise, so optimistic",
-    "low": "t-interval of score: score -+ t s_i / sqrt(S_i), s_i = seed noise, pooled where it is "
-    "even, and with it what a seed does to all settings, where that is seen; it knows nothing of "
-    "the picking and ends where the metric ends",
-    "high": "",
-    "num_seeds": "seeds that the score rests on",
-    "when_tuned": "level of the best without the luck of the pick: one part of the seeds picks it, "
-    "another scores it (of compare --tuned); on the fresh seeds once there are any",
-    "preferred_at": "where another has a better mean over the fresh seeds that all share than the "
-    "best of the study's own: which one. Above over_first_low = 0 it is the best",
-    "over_first": "by how much that one is better on average, over these fresh seeds",
-    "over_first_low": "its t-interval of the differences at each seed, at 95 % over all that ran "
-    "again (Bonferroni)",
-    "over_first_high": "",
-    "neighbourhood_worst": "lowest level of the configuration and its neighbours, each mean m_j "
-    "shrunk towards that of its own neighbourhood: a_j + b (m_j - a_j), b = max(0, 1 - noise "
-    "variance of m_j - a_j / its mean square). Neighbours: on a grid one step in one numeric "
-    "hyperparameter; else, of d numeric ones, the 2 d nearest within a fifth of the axes, root "
-    "mean square. Categories are the same. A neighbour that failed on every seed counts as "
-    "failed trials do, or rules the place out",
-    "num_neighbours": "neighbours that it rests on",
-    **reasons.REASON_COLUMNS,
-}
+RECOMMEND_COLUMNS = with_notes(
+    "objective kind config at score low high num_seeds when_tuned preferred_at over_first "
+    "over_first_low over_first_high neighbourhood_worst num_neighbours"
+)
 RADIUS = 0.2  # of each axis (log where it is log), root mean square over them
 APART = 100.0  # between categories, in axes: farther than any neighbour
 TIE_TOLERANCE = 1e-9  # of a mean: what rounding makes of a tie
@@ -100,9 +72,7 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.
     """
-    rows = []
-    for sweep in sweeps:
-        rows += _rows(sweep.measured, sweep)
+    rows = [row for sweep in sweeps for row in _rows(sweep.measured, sweep)]
     return pd.DataFrame(rows, columns=list(RECOMMEND_COLUMNS))
 
 
@@ -114,12 +84,8 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
         nothing = noted(*sweep.failures, why=why_no_best(sweep))
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     best = chosen.row
-    row = {
-        **start,
-        "kind": "best",
-        **config_level(sweep, best),
-        "when_tuned": sweep.sign * tuned_level(sweep, chosen),
-    }
+    row = {**start, "kind": "best", **config_level(sweep, best)}
+    row["when_tuned"] = sweep.sign * tuned_level(sweep, chosen)
     if chosen.preferred != chosen.first:
         row |= {"preferred_at": sweep.label(chosen.preferred)}
         row |= zip(("over_first", "over_first_low", "over_first_high"), chosen.lead, strict=True)

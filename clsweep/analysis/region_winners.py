@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.compare import LARGEST_P, doubt, robust_to_failures, without_rounding
 from clsweep.analysis.evidence import Evidence
@@ -18,28 +17,14 @@ from clsweep.analysis.holm import holm
 from clsweep.analysis.mean_tests import mean_difference
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, pair
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.regions import Regions, cut, means_by
 from clsweep.analysis.sweep import Sweep, check_by, counted_alike
 from clsweep.analysis.threads import in_threads
 
-WINNER_COLUMNS = {
-    "by": "the hyperparameter",
-    "region": 'a value or a bin of it, such as "tau=0.1" or "tau=0.05..0.08"',
-    "value_low": "edges of the bin, equal for a value; NaN for a category",
-    "value_high": "",
-    "objective": "the one with the best mean there, over all its configurations in the region",
-    "mean": "its mean, in the metric's own sign",
-    "runner_up": "the second best mean",
-    "lead": "mean difference of best and runner-up over their pairs, positive = better; best was "
-    "picked for it, so optimistic",
-    "low": "interval of the lead",
-    "high": "",
-    "p_holm": "the largest p of best against each of the others, corrected for all regions (Holm)",
-    "winner": "the objective, where it is resolved against every other; else empty",
-    "resolved": "whether there is one",
-    **reasons.REASON_COLUMNS,
-}
+WINNER_COLUMNS = with_notes(
+    "by region value_low value_high objective mean runner_up lead low high p_holm winner resolved"
+)
 WINNER_TEXT = ("region", "objective", "runner_up", "winner")
 
 

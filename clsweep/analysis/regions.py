@@ -69,9 +69,8 @@ class Regions:
         wrong = (codes < 0) | (codes >= len(self))
         if wrong.any():
             value = _name(column.iloc[int(wrong.argmax())])
-            raise ValueError(
-                f"{self.param}: {value} is none of the values {', '.join(self.labels[:12])}"
-            )
+            known = ", ".join(self.labels[:12])
+            raise ValueError(f"{self.param}: {value} is none of the values {known}")
         return codes
 
 
@@ -145,9 +144,8 @@ def means_by(codes: Codes, values: Array, num: int) -> Array:
 def rounded(values: Array) -> Array:
     """Numbers rounded to about 12 significant digits, so that 0.1 + 0.2 is 0.3."""
     mantissa, exponent = np.frexp(values)
-    return np.asarray(
-        np.ldexp(np.round(np.ldexp(mantissa, MANTISSA_BITS)), exponent - MANTISSA_BITS)
-    )
+    whole = np.round(np.ldexp(mantissa, MANTISSA_BITS))
+    return np.asarray(np.ldexp(whole, exponent - MANTISSA_BITS))
 
 
 def _starts(values: Array, bins: int, fewest: int) -> Array:
@@ -174,9 +172,8 @@ def _place(values: Array, starts: Array, *, is_binned: bool) -> Codes:
 
 def _categories(param: str, columns: Sequence[pd.Series[Any]]) -> Regions:
     """One region for each different text, a missing value last."""
-    values = pd.concat(
-        [pd.Series(column.unique(), dtype=object) for column in columns], ignore_index=True
-    )
+    uniques = [pd.Series(column.unique(), dtype=object) for column in columns]
+    values = pd.concat(uniques, ignore_index=True)
     by_name: dict[str, Any] = {}
     for value in values[values.notna()]:
         by_name.setdefault(_name(value), value)

@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.noise import noise_of
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
 
@@ -48,31 +47,10 @@ Trials = list[dict[str, Any]]
 RESOLVABLE = (Verdict.AGREES, Verdict.DIFFERS, Verdict.NOT_RESOLVED)
 _PLACES = ("dataset", "encoder")
 _FIRST = (*_PLACES, "num_train", "epochs", "batch_size")  # of what differs in scale
-REPRODUCE_COLUMNS = {
-    "item": "table or figure of the paper",
-    "value": "the printed number",
-    "spread": "the printed standard deviation",
-    "delta_to": "the objective that a printed difference starts from",
-    "measured": "mean of the metric over the seeds that finished, of the configuration that has "
-    "the row's settings",
-    "low": "95 % t-interval of that mean, by the noise of the seeds pooled over the objective's "
-    "configurations on that data set and with that encoder",
-    "high": "its upper end",
-    "num_seeds": "seeds that finished",
-    "difference": "measured - printed, at the paper's scale",
-    "difference_low": "95 % interval of the difference, with the printed number as one more run: "
-    "t sqrt(s^2 / S + s^2 + r^2 / 12), r its last decimal; a printed spread takes the place of the "
-    "second s",
-    "difference_high": "its upper end",
-    "within": "the largest difference that still agrees",
-    "verdict": "agrees: the interval of the difference lies within +- within; differs: it excludes "
-    "0; other scale: the run fixes something otherwise than the paper",
-    "differs_in": "what the run fixes otherwise than the paper, by name",
-    "here": "its values in the run",
-    "there": "its values in the paper, or in the study of the paper",
-    "printed_note": "misprints and readings of the printed number",
-    **reasons.REASON_COLUMNS,
-}
+REPRODUCE_COLUMNS = with_notes(
+    "item value spread delta_to measured low high num_seeds difference difference_low "
+    "difference_high within verdict differs_in here there printed_note"
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,8 +171,7 @@ def _measured(row: Mapping[str, Any], printed: Printed, trial: Mapping[str, Any]
     table = frame.dropna().pivot_table(index="config", columns="seed", values=row["metric"])
     scores, at = table.to_numpy(dtype=float), table.index.tolist().index(trial["config"])
     mean, num = float(np.nanmean(scores[at])), int(np.isfinite(scores[at]).sum())
-    printed_as = {name: row[name] for name in ("spread", "rounding")}
-    half, half_apart = half_widths(scores, at, **printed_as)
+    half, half_apart = half_widths(scores, at, spread=row["spread"], rounding=row["rounding"])
     columns: dict[str, Any] = {"measured": mean, "num_seeds": num}
     columns |= {"low": mean - half, "high": mean + half}
     if not (cells := _cells(row, printed)):
@@ -250,15 +227,11 @@ def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
     """The configurations of the study at the paper's scale that the number may belong to."""
     wanted = {name: row[name] for name in printed.settings if not _is_empty(row[name])}
     wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in _PLACES if row[n]}
-    return [
-        cell
-        for cell in printed.cells_of.get(row["objective"], ())
-        if all(
-            # a live search has yet to choose what it sweeps
-            _is_empty(cell.get(name)) or _same(cell[name], value)
-            for name, value in wanted.items()
-        )
-    ]
+
+    def fits(cell: Mapping[str, Any]) -> bool:  # a live search has yet to choose what it sweeps
+        return all(_is_empty(cell.get(n)) or _same(cell[n], value) for n, value in wanted.items())
+
+    return [cell for cell in printed.cells_of.get(row["objective"], ()) if fits(cell)]
 
 
 def _apart(

@@ -1,6 +1,5 @@
 """The level as a response to one hyperparameter: its marginal table, the usable band, and the slope
 per doubling.
-
 """
 
 from __future__ import annotations

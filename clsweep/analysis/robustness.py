@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, tuned_level, why_no_best
 from clsweep.analysis.bootstrap import in_resample_order
@@ -17,7 +16,7 @@ from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import image_parts, spread_of, spread_without, widened
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.noise import half_width, square_and_add
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.response import Response, band, respond, slope
 from clsweep.analysis.score_table import drop_nan_columns, row_means
 from clsweep.analysis.seed_effects import adjusted_for_seeds, without_gaps
@@ -26,80 +25,14 @@ from clsweep.analysis.spread_intervals import limited, spread_intervals
 from clsweep.analysis.sweep import WORST, Sweep, check_by
 from clsweep.analysis.threads import in_threads
 
-# Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
-# count as the note says; units are those of the metric.
-ROBUSTNESS_COLUMNS = {
-    "objective": "name, in order of first appearance",
-    "num_configs": "configurations tried, with or without a finished seed",
-    "num_seeds": "different seeds tried",
-    "num_failed": "trials that failed, or finished without a finite metric; the note says what "
-    "they count as. Where there are any, intervals reach to those without them too",
-    "mean": "mean_i m_i",
-    "mean_low": "interval of mean; all are for new images where trials keep which they have right",
-    "mean_high": "",
-    "sd": "sqrt( sum_i (m_i - mean)^2 / (n - 1) ): the spread seen with this many seeds, seed "
-    "noise included. ddof = 1",
-    "sd_low": "interval of sd, for the spread to expect with this many seeds",
-    "sd_high": "",
-    "sd_star": "sqrt( max(0, sd^2 - s_w^2 / S - v) ): the spread due to hyperparameters alone; "
-    "s_w^2 = pooled within-configuration seed variance, S = harmonic mean of seeds per "
-    "configuration; both of the scores without what a seed gives to all, where that is seen; v = "
-    "what the scored images add to the variance of the m_i, 0 where intervals are for these alone",
-    "sd_star_low": "interval of sd_star",
-    "sd_star_high": "",
-    "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
-    "best": "m_i of the best configuration, that of `recommend`; picked on its own noise, so "
-    "optimistic",
-    "best_level": "L: level of the best, picked without the seed that scores it "
-    "(cross-fitted, cross_fit.best_level). Regret and shares count against it. Of a race by all "
-    "seeds of the best ones, as when tuned; regret and shares by the seeds that all ran on",
-    "best_at": 'its swept hyperparameters, such as "tau=0.2"',
-    "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
-    "the worst score seen. Intervals are then open (none) at the end that it could move",
-    "worst_at": "its swept hyperparameters",
-    "regret": "mean_i (L - m_i), always >= 0: what is lost on average by not tuning",
-    "regret_low": "interval of regret",
-    "regret_high": "",
-    "share_within": "#{i: m_i >= L - within} / number of configurations",
-    "share_low": "interval of share_within",
-    "share_high": "",
-    "tolerance_area": "1/D int_0^D T(delta) d delta, T(delta) = share_within for within = delta, D "
-    "= 10 within (10 points by default): 1 where every configuration equals the best, 0 where all "
-    "others are D or more below it",
-    "tolerance_area_low": "interval of tolerance_area",
-    "tolerance_area_high": "",
-    "iqm": "interquartile mean: mean of the middle half of the m_i; n / 4 are cut on each side, "
-    "the last by its part",
-    "iqm_low": "interval of iqm",
-    "iqm_high": "",
-    "worst_10": "level of the worst 10 % of configurations, of fewer than 20 of the worst one, "
-    "cross-fitted likewise (cross_fit.tail_level): no worse than the worst m_i, which had bad luck",
-    "worst_10_low": "interval of worst_10",
-    "worst_10_high": "",
-    "band_param": "the hyperparameter of the band and the slope: `by`, or the only one swept",
-    "band_low": "lowest value of the run of neighbouring values around the best one at which the "
-    "(marginal) level is "
-    ">= L - within, L of these levels; the outer edge of its bin where values are binned",
-    "band_high": "highest value of that run",
-    "band_ratio": "band_high / band_low; none unless both are positive, nor where a bin at the end "
-    "of the swept values is part of the band",
-    "slope": "least-squares slope of the (marginal) level on log2(value): change per doubling; "
-    "none unless every value is positive, and they span a doubling",
-    "slope_low": "t-interval of slope",
-    "slope_high": "",
-    "band_sure_low": "lowest value of the part of that run which is shown to be within: m_k - w >= "
-    "max m - within, w = t sqrt(2) level_noise, and the images' part, at once for all values "
-    "(multiple comparisons with the best); of a bin its median. None where w > within",
-    "band_sure_high": "highest value of that part",
-    "band_end": 'whether the run reaches the "low" or "high" end of the swept values, or "both"',
-    "band_bins": "bins that the hyperparameter is cut into, whose means are its levels; none "
-    "where values are single",
-    "level_noise": "standard error of one level that the band compares: sqrt(s_w^2 / S) of the "
-    "(marginal) table, without what a seed gives to all",
-    "noise_of": 'what that is the noise of: "seeds" (grid), or the "configurations" that share a '
-    "value or bin",
-    **reasons.REASON_COLUMNS,
-}
+ROBUSTNESS_COLUMNS = with_notes(
+    "objective num_configs num_seeds num_failed mean mean_low mean_high sd sd_low sd_high sd_star "
+    "sd_star_low sd_star_high range best best_level best_at worst worst_at regret regret_low "
+    "regret_high share_within share_low share_high tolerance_area tolerance_area_low "
+    "tolerance_area_high iqm iqm_low iqm_high worst_10 worst_10_low worst_10_high band_param "
+    "band_low band_high band_ratio slope slope_low slope_high band_sure_low band_sure_high "
+    "band_end band_bins level_noise noise_of"
+)
 STATISTICS = ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
 _LEVELS = ("mean", "iqm", "worst_10")  # in the metric's own sign
 _TEXT = ("best_at", "worst_at", "band_param", "band_end", "noise_of")

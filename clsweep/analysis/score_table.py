@@ -2,7 +2,6 @@
 
 Shape legend: n = configurations, S = seeds. `values` is (..., n, S), NaN = no score, and every
 configuration has at least one score.
-
 """
 
 from __future__ import annotations

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import in_resample_order, percentile_interval, resampled
 from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.image_intervals import image_parts, widened
-from clsweep.analysis.reasons import Reason, note, noted
+from clsweep.analysis.reasons import Reason, note, noted, with_notes
 from clsweep.analysis.response import Response
 from clsweep.analysis.robustness import including, shrunk_to_spread, statistic_intervals
 from clsweep.analysis.score_table import drop_nan_columns, rounding, row_means
@@ -21,16 +20,7 @@ from clsweep.analysis.seed_effects import without_gaps
 from clsweep.analysis.spread import AREA_WIDTHS
 from clsweep.analysis.sweep import Sweep
 
-TOLERANCE_COLUMNS = {
-    "objective": "name, in order of first appearance",
-    "delta": "how far below the best level L, in units of the metric",
-    "share": "T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over "
-    "seeds",
-    "low": "interval of share, for this delta alone; where trials failed, it reaches to that "
-    "without them",
-    "high": "",
-    **reasons.REASON_COLUMNS,
-}
+TOLERANCE_COLUMNS = with_notes("objective delta share low high")
 STEPS = 50
 
 

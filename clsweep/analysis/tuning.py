@@ -10,52 +10,23 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, reasons
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.bootstrap import (
-    CHUNK_SCORES,
-    FEW_RESAMPLES,
-    num_resamples,
-    redrawn_tables,
-)
+from clsweep.analysis.bootstrap import CHUNK_SCORES, FEW_RESAMPLES, num_resamples, redrawn_tables
 from clsweep.analysis.cross_fit import best_level, cross_fit_folds
 from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
-from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, row_means
 from clsweep.analysis.seed_effects import without_gaps, without_seeds
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 
-# n = configurations tried, N = those of them with a score. Levels are in the metric's own sign.
-BEST_OF_K_COLUMNS = {
-    "objective": "name, in order of first appearance",
-    "k": "configurations tried at random, without replacement, out of the n of the sweep",
-    "expected": "expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) "
-    "x_(r)s, r = rank by the mean without seed s (r = n is the best), no higher than best_level, "
-    "where it falls levelled (isotonic regression). A configuration without a score is a try that "
-    "brings nothing",
-    "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or the configurations",
-    "high": "",
-    **reasons.REASON_COLUMNS,
-}
-COST_COLUMNS = {
-    "objective": "name, in order of first appearance",
-    "best_level": "level of the best of all n, as in robustness: picked without the seed that "
-    "scores it; none of a race, whose best ones have further seeds",
-    "k_within": "smallest k with expected >= best_level - within: random tries that tuning costs",
-    "k_low": "interval of k_within, percentiles of the bootstrap",
-    "k_high": "",
-    "default_at": "the configuration taken for the default one",
-    "default": "its mean over the seeds; hyperparameters that are not swept stand as the study "
-    "sets them",
-    "tunability": "by how much best_level is better than default, in points (positive = tuning "
-    "helps)",
-    "tunability_low": "interval of tunability, for the configurations tried: it carries the "
-    "noise of seeds and images alone",
-    "tunability_high": "",
-    **reasons.REASON_COLUMNS,
-}
+BEST_OF_K_COLUMNS = with_notes("objective k expected low high")
+COST_COLUMNS = with_notes(
+    "objective best_level k_within k_low k_high default_at default tunability tunability_low "
+    "tunability_high"
+)
 EVERY_K = 16  # up to here each k is listed, then steps of 12 %
 NEAR = 0.05  # of an axis: how far from the default a sampled configuration may be
 ONE_SEED = (note(Reason.ONE_SEED), note(Reason.PICKED))

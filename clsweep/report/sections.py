@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from clsweep.analysis import reasons
 from clsweep.display.numbers import count
 from clsweep.report import first_screen
 from clsweep.report.content import Report, Section
 from clsweep.report.glossary import terms_in
+from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import (
     ReportContext,
     Statistics,
@@ -148,8 +148,7 @@ def _appendix(context: ReportContext) -> Section:
         {"table": table, "column": column, "meaning": meaning}
         for table, columns in formulas().items()
         for column, meaning in columns.items()
-        if meaning
-        and (columns is reasons.REASON_COLUMNS or meaning != reasons.REASON_COLUMNS.get(column))
+        if meaning and (columns is REASON_COLUMNS or meaning != REASON_COLUMNS.get(column))
     ]
     tables = [
         ("samples", "What was measured", "One row per objective.", _samples(context)),

@@ -10,6 +10,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import as_far_as_levels, no_further
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
 from clsweep.statistics.report_objects import Figure
@@ -200,6 +201,43 @@ def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Colu
     )
 
 
+# A pair is a setting of the hyperparameters that both objectives sweep, and a seed. d_cs = the
+# scores' difference.
+_FORMULAS = described(
+    analysis.COMPARISON_COLUMNS,
+    a="first objective",
+    b="second objective",
+    region='where: "" for everywhere, or a value or bin of `by`, such as "tau=0.1"',
+    stat="mean, std (SD*, the spread due to hyperparameters), within (share of settings near each "
+    "one's best) or tuned (each at its best setting, without the luck of the pick)",
+    at_a="of tuned, the best setting of a",
+    at_b="that of b",
+    num_pairs="(setting, seed) pairs with a score on both sides; 0 = unpaired",
+    num_seeds="seeds of both; unpaired: of the objective with fewer",
+    fresh_seeds="of tuned: how many of them are of `clsweep confirm`, which decide alone",
+    value_a="the statistic of a over what is compared, in the metric's own sign",
+    value_b="that of b",
+    estimate="mean, within, tuned: a - b, oriented so that positive = a is better; std: the ratio "
+    "a / b, below 1 = a varies less",
+    low="interval of the estimate: t for mean and tuned, bootstrap percentiles for std and within; "
+    "wider by what other images give, where trials keep which they have right",
+    p="two-sided p-value: of t, or the tail of the bootstrap",
+    p_min="smallest p-value that this test could give: 0 of t",
+    p_holm="p, corrected for all rows of the table (Holm), and for the three questions that a page "
+    "asks of them: best when tuned, on average, and most robust (Bonferroni). By regions, and "
+    "where nothing is swept, for the rows alone",
+    superiority="P(A > B): share of pairs in which a scores better, ties half",
+    detectable="smallest true difference (for std: ratio above 1) found with 80 % power: (t_.975 + "
+    "t_.8) SE",
+    needs_seeds="so many seeds would find a difference as large as seen with 80 % power; NaN when "
+    "resolved, or when seeds alone do not help",
+    needs_configs="so many configurations would, of a sample of the space",
+    needs_low="the same for the difference at the far end of its 80 % interval",
+    needs_high="and at the near end; inf: more than 10,000, or it holds no difference",
+    winner="the better objective (std: the more robust), where the interval excludes no difference "
+    "and p_holm <= 1 - confidence; else empty",
+    resolved="whether there is one",
+)
 MEANS = Statistic(
     name="comparison-mean",
     title="Lead of a over b in {metric}, over what both sweep, with 95 % intervals{images}",
@@ -213,7 +251,7 @@ MEANS = Statistic(
     levels="value_a",
     sentences=lambda context: compared(means(context), "mean", context.words),
     figures=lambda context: [difference_forest(means(context), context.data)],
-    formulas={"comparison": analysis.COMPARISON_COLUMNS},
+    formulas={"comparison": _FORMULAS},
 )
 LEADS_TUNED = Statistic(
     name="comparison-tuned",

@@ -19,6 +19,7 @@ from clsweep.display.theme import GREY
 from clsweep.errors import MAX_LINES, RequestError, nearest
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic
@@ -182,6 +183,42 @@ def _figure(context: ReportContext) -> Figure | None:
     )
 
 
+_FORMULAS = described(
+    analysis.CONTRAST_COLUMNS,
+    contrast="its name",
+    objective="the first that it is of",
+    metric="what it is of",
+    what="what is subtracted from what",
+    estimate="c = sum_i w_i m_i, in the metric's own sign: a side is the mean of all "
+    "configurations with the values asked for",
+    low="t-interval of c, over the seeds that all of its configurations have: between objectives "
+    "by the contrast at each seed, within one by the residual of its configurations, seeds being "
+    "blocks. In a sample its configurations count too. For new images where trials keep which they "
+    "have right",
+    low_holm="the same, corrected as p_holm: of level 1 - .05/k, where k contrasts were left at "
+    "its step, or at the step where Holm stopped. 0 lies outside where an effect is shown",
+    num_seeds="seeds that it rests on, of the objective with fewest",
+    p="two-sided, of c = 0",
+    p_holm="p, corrected for all contrasts of a study that were asked beforehand (Holm). One that "
+    "came later is corrected for all",
+    margin="a smaller effect counts as none",
+    p_margin="of |c| >= margin: twice the larger of two one-sided tests, corrected likewise",
+    published="the effect that a paper found",
+    room="how far the first side could go from where it is without the effect: to the largest mean "
+    "that a configuration of the study has, or to the smallest where the effect that was "
+    "published, or else c, is negative",
+    p_published="of an effect as large as published or larger, twice one-sided, likewise",
+    shown="whether p_holm <= 1 - confidence: there is an effect",
+    equivalent="whether p_margin is: it is too small to matter",
+    excluded="whether p_published is: it is smaller than published, or goes the other way",
+    detectable="smallest true effect found with 80 % power: (t_.975 + t_.8) SE",
+    needs_seeds="so many seeds would show an effect as large as seen; NaN when resolved, or when "
+    "seeds alone do not help; inf: more than 10,000",
+    needs_configs="so many configurations of an objective would, of a sample of the space",
+    needs_low="the same for the far end of its 80 % interval",
+    needs_high="and for the near end",
+    added_after="trials that had ended when it was asked; 0: it was asked before",
+)
 CONTRASTS = Statistic(
     name="contrasts",
     title="What was asked by name, with 95 % intervals{images}",
@@ -207,7 +244,7 @@ CONTRASTS = Statistic(
     intro="a side is the mean of all settings with the values asked for",
     sentences=lambda context: tuple(map(sentence, records_of(context.compute(contrasts)))),
     figures=lambda context: [_figure(context)],
-    formulas={"contrasts": analysis.CONTRAST_COLUMNS},
+    formulas={"contrasts": _FORMULAS},
 )  # fmt: skip
 
 

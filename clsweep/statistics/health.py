@@ -51,7 +51,7 @@ ERROR_COLUMNS = ("objective", "error_class", "error_message")
 
 
 def health(of: Statistics) -> pd.DataFrame:
-    """One row per objective: trials, failures, hours, devices and versions (`FORMULAS`)."""
+    """One row per objective: trials, failures, hours, devices and versions (`HEALTH_COLUMNS`)."""
     groups = of.data.trials.groupby("objective", sort=False, observed=True)
     rows = [_health(str(name), group) for name, group in groups]
     return pd.DataFrame(rows, columns=list(HEALTH_COLUMNS))
@@ -75,15 +75,11 @@ def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
     devices, *versions = (made[name].dropna().astype(str).unique().tolist() for name in made)
     if len(devices) > 1:
         notes.append(note(Reason.SEVERAL_DEVICES))
-    several = [
-        name
-        for name, versions_here in zip(PACKAGES, versions, strict=True)
-        if len(versions_here) > 1
-    ]
-    notes += [note(Reason.SEVERAL_VERSIONS, package=name) for name in several]
+    made_with = dict(zip(PACKAGES, versions, strict=True))
+    notes += [note(Reason.SEVERAL_VERSIONS, package=n) for n, v in made_with.items() if len(v) > 1]
     if not any(versions):
         notes.append(note(Reason.VERSIONS_UNKNOWN))
-    texts = [f"{n} {' / '.join(v)}" for n, v in zip(PACKAGES, versions, strict=True) if v]
+    texts = [f"{name} {' / '.join(each)}" for name, each in made_with.items() if each]
     return {
         "objective": objective,
         "trials": len(group),

@@ -14,6 +14,7 @@ from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Sweep
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics, chosen_sweeps
 from clsweep.statistics.report_objects import Figure
 from clsweep.statistics.sensitivity import sensitivity, sizes_of
@@ -247,6 +248,23 @@ MARGINALS_OF_SEARCH = Statistic(  # of a search, where no chapter on the space i
         () if context.says_of_space else marginal_figures(context.compute(marginals), context.data)
     ),
 )
+# m_i is the mean of configuration i over its seeds, of which failed ones count as the note says, in
+# the metric's own sign.
+_FORMULAS = described(
+    analysis.MARGINAL_COLUMNS,
+    objective="name",
+    param="the swept hyperparameter",
+    position="the value; the centre of a bin on the hyperparameter's axis (log where it is); none "
+    "for a category",
+    label='the value or the bin as text, "0.1" or "0.05..0.08"',
+    value_low="smallest value in the bin",
+    value_high="largest value in the bin",
+    num_configs="configurations with a score",
+    mean="mean of m_i over them",
+    low="t interval of the mean. A whole grid: from the seeds and the residual noise, the settings "
+    "being the space. Otherwise: from the spread of m_i, the configurations being a sample of it. "
+    "It ends where the metric ends",
+)
 MARGINALS = Statistic(
     name="marginals",
     table=marginals,
@@ -255,5 +273,5 @@ MARGINALS = Statistic(
         *marginal_figures(context.compute(marginals), context.data),
         *heatmap_figures(context.data, context.compute(sensitivity)),
     ),
-    formulas={"marginals": analysis.MARGINAL_COLUMNS},
+    formulas={"marginals": _FORMULAS},
 )

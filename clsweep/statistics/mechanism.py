@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, SIGNIFICANCE, reasons
+from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -20,6 +20,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, fraction, p_of
@@ -33,7 +34,7 @@ MEANINGS = {
     "at": 'value of `by`, or a bin of its values, such as "batch_size=256"; empty for the whole '
     "objective",
     "num_trials": "finished trials with a finite metric",
-    **reasons.REASON_COLUMNS,
+    **REASON_COLUMNS,
 }
 LINK_FORMULAS = {
     "objective": "name, in order of first appearance",
@@ -46,13 +47,13 @@ LINK_FORMULAS = {
     "p_holm": "of rho = 0, on the scale of the interval; Holm over all diagnostics and objectives",
     "resolved": "whether p_holm is below the level of significance: the diagnostic is higher "
     "(rho > 0) or lower with the metric, an association and no cause",
-    **reasons.REASON_COLUMNS,
+    **REASON_COLUMNS,
 }
 MIN_CONFIGS = 10
 
 
 def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
-    """Mean metric and diagnostics per objective and value of `by`: `FORMULAS`, with the means
+    """Mean metric and diagnostics per objective and value of `by`: `MEANINGS`, with the means
     before the note.
 
     Means are over configurations, each the mean of its finished trials, so that a failed seed
@@ -66,10 +67,7 @@ def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
     tables = [config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
     shown = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]
-    start, end = (
-        [name for name in MEANINGS if name not in reasons.REASON_COLUMNS],
-        [*reasons.REASON_COLUMNS],
-    )
+    start, end = [name for name in MEANINGS if name not in REASON_COLUMNS], [*REASON_COLUMNS]
     if not shown:
         return pd.DataFrame(columns=[*start, metric, *end])
     rows: list[dict[str, Any]] = []
@@ -78,9 +76,8 @@ def mechanism(of: Statistics, *, by: str | None = None) -> pd.DataFrame:
     for sweep, means in zip(sweeps, tables, strict=True):
         if why := sweep.nothing:
             num = int(means["num"].sum())
-            rows.append(
-                {"objective": sweep.objective, "at": "", "num_trials": num, **noted(why=why)}
-            )
+            row = {"objective": sweep.objective, "at": "", "num_trials": num}
+            rows.append(row | noted(why=why))
             continue
         codes, texts = pd.Series(0, index=sweep.configs), [""]
         if regions is not None and regions.param in sweep.params:
@@ -178,9 +175,8 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
             rho, low, high = row["rho"], row["low"], row["high"]
             if passes(row, "rho", "low", "high") and (low > 0 if rho > 0 else high < 0):
                 seen = f"Spearman {number(rho)}{interval(low, high, apart_from=0.0)}"
-                associated.append(
-                    f"{row['diagnostic']} is {'higher' if rho > 0 else 'lower'} ({seen})"
-                )
+                way = "higher" if rho > 0 else "lower"
+                associated.append(f"{row['diagnostic']} is {way} ({seen})")
         what = "an association, not a cause" if len(associated) == 1 else "associations, not causes"
         where = f"where {words.metric} is higher"
         if associated:

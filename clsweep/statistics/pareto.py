@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import best_setting, nameable_rows, tuned_level, why_no_best
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -16,6 +15,7 @@ from clsweep.analysis.recommend import TIE_TOLERANCE, config_levels, ties
 from clsweep.analysis.sweep import Sweep
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.recommend import ONLY_ON, with_fresh
 from clsweep.statistics.report_objects import Figure
@@ -39,13 +39,13 @@ PARETO_COLUMNS = {
     "good, by these means; the best of its objective also where it ties with such a one",
     "by_fresh": "whether it is the best of its objective because fresh seeds overturned the pick "
     "by these means",
-    **reasons.REASON_COLUMNS,
+    **REASON_COLUMNS,
 }
 
 
 def pareto(of: Statistics) -> pd.DataFrame:
-    """One row per configuration with the columns of `FORMULAS`, the cheapest first in each group of
-    objectives that are scored alike, which have a front of their own.
+    """One row per configuration with the columns of `PARETO_COLUMNS`, the cheapest first in each
+    group of objectives that are scored alike, which have a front of their own.
 
     A configuration takes part with a score on every planned seed
     (`best_setting.nameable_rows`) and a known time. Where devices differ, or times are not known,

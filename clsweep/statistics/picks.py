@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import TAIL, reasons, seed_effects
+from clsweep.analysis import TAIL, seed_effects
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_effects
@@ -21,6 +21,7 @@ from clsweep.analysis.seed_effects import adjusted_for_seeds, without_seeds
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
+from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.mechanism import config_means, rank_correlation
 from clsweep.statistics.statistic import (
@@ -56,14 +57,14 @@ PICK_COLUMNS = {
     "turned so that better is higher",
     "rho_low": "its interval, as in the table of links",
     "rho_high": "",
-    **reasons.REASON_COLUMNS,
+    **REASON_COLUMNS,
 }
 OVERALL = "all"
 
 
 def picks(of: Statistics) -> pd.DataFrame:
-    """A row for each objective and score without labels, then for all objectives that are scored
-    alike together, with the columns of `FORMULAS`; none where the metric needs no labels itself.
+    """A row of `PICK_COLUMNS` for each objective and score without labels, then for all that are
+    scored alike together; none where the metric needs no labels itself.
 
     The regret is among the configurations that were tried. Its interval is that of the seeds' noise
     and covers a pick that the same noise has favoured; with one seed there is none. Failed trials

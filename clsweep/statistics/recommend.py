@@ -12,6 +12,7 @@ from clsweep.analysis import recommend as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.statistics import charts
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, whole_number
@@ -161,6 +162,34 @@ ONLY_ON = Column(
 )
 
 
+# Levels are in the metric's own sign.
+_FORMULAS = described(
+    analysis.RECOMMEND_COLUMNS,
+    kind='"best": the best when tuned, the highest mean over the seeds, unless fresh seeds '
+    'overturn it; "robust": the highest neighbourhood_worst. Of the configurations with a score on '
+    "every planned seed, or on as many as any has, where such a one is eligible",
+    config="number of the configuration within its objective",
+    at="its swept hyperparameters",
+    score="its mean over the seeds; picked on its own noise, so optimistic",
+    low="t-interval of score: score -+ t s_i / sqrt(S_i), s_i = seed noise, pooled where it is "
+    "even, and with it what a seed does to all settings, where that is seen; it knows nothing of "
+    "the picking and ends where the metric ends",
+    num_seeds="seeds that the score rests on",
+    when_tuned="level of the best without the luck of the pick: one part of the seeds picks it, "
+    "another scores it (of compare --tuned); on the fresh seeds once there are any",
+    preferred_at="where another has a better mean over the fresh seeds that all share than the "
+    "best of the study's own: which one. Above over_first_low = 0 it is the best",
+    over_first="by how much that one is better on average, over these fresh seeds",
+    over_first_low="its t-interval of the differences at each seed, at 95 % over all that ran "
+    "again (Bonferroni)",
+    neighbourhood_worst="lowest level of the configuration and its neighbours, each mean m_j "
+    "shrunk towards that of its own neighbourhood: a_j + b (m_j - a_j), b = max(0, 1 - noise "
+    "variance of m_j - a_j / its mean square). Neighbours: on a grid one step in one numeric "
+    "hyperparameter; else, of d numeric ones, the 2 d nearest within a fifth of the axes, root "
+    "mean square. Categories are the same. A neighbour that failed on every seed counts as failed "
+    "trials do, or rules the place out",
+    num_neighbours="neighbours that it rests on",
+)
 RECOMMEND = Statistic(
     name="recommendation",
     title="The best setting when tuned, and the one whose worst neighbour is best",
@@ -203,13 +232,28 @@ RECOMMEND = Statistic(
     ),
     levels="score",
     rows=with_fresh,
-    formulas={"recommendation": analysis.RECOMMEND_COLUMNS},
+    formulas={"recommendation": _FORMULAS},
 )
 RECOMMEND_IN_REPORT = replace(
     RECOMMEND,
     rows=lambda frame, data: with_fresh(frame[frame["config"].notna()], data),
     sentences=fresh_sentences,
     figures=lambda context: [confirmation_figure(context.data)],
+)
+_FRESH_FORMULAS = described(
+    confirmation.FRESH_COLUMNS,
+    fresh="mean of the metric over the fresh seeds that finished",
+    fresh_low="95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
+    "new images it reaches further by what the picking owes to the images "
+    "(cross_fit.selection_bias)",
+    fresh_high="its upper end",
+    fresh_seeds="fresh seeds that finished",
+    fresh_failed="fresh seeds that failed, which count in no mean",
+    test="mean of the metric on the test split over the same seeds; none where there is no test "
+    "split",
+    test_low="95 % t-interval of that mean",
+    test_high="its upper end",
+    difference="search - fresh: by how much the search's score is too good",
 )
 CONFIRMATION = Statistic(
     name="confirmation",
@@ -237,5 +281,5 @@ CONFIRMATION = Statistic(
         Column("test", between("test"), "the fresh trials on the test split"),
         Column("search - fresh", level_cell("difference", half("fresh")), drop_order=4),
     ),
-    formulas={"confirmation": confirmation.FRESH_COLUMNS},
+    formulas={"confirmation": _FRESH_FORMULAS},
 )

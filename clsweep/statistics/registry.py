@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 
-from clsweep.analysis import reasons
 from clsweep.statistics import (
     compare,
     contrast,
@@ -27,6 +26,7 @@ from clsweep.statistics import (
     tuning,
     winners,
 )
+from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, TableRequest
 from clsweep.statistics.statistic import Statistic
 
@@ -135,5 +135,5 @@ def requests(context: ReportContext) -> Iterator[TableRequest]:
 @cache
 def formulas() -> Mapping[str, Mapping[str, str]]:
     """Name of a table -> its columns, as appendix and documentation explain them."""
-    columns = {"most tables": reasons.REASON_COLUMNS}
+    columns = {"most tables": REASON_COLUMNS}
     return columns | {name: each for q in all_statistics() for name, each in q.formulas.items()}

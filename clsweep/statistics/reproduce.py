@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 
-from clsweep.analysis import reasons
 from clsweep.analysis import reproduce as analysis
 from clsweep.analysis.contrast import Contrast, contrast_table
 from clsweep.analysis.reproduce import RESOLVABLE, Verdict
@@ -20,6 +19,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, is_number, setting, setting_column
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import REASON_COLUMNS, described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.contrast import sweeps_by
 from clsweep.statistics.report_objects import Figure, Sentences, Table
@@ -51,7 +51,7 @@ DIFFERENCE_COLUMNS = {
     "num_seeds": "seeds that it rests on",
     "verdict": f"{SAME}, {OTHER}: the interval excludes 0, and which way; its size is of another "
     "scale than the paper's",
-    **reasons.REASON_COLUMNS,
+    **REASON_COLUMNS,
 }
 
 
@@ -333,6 +333,31 @@ def figures(context: ReportContext) -> list[Figure]:
     ]
 
 
+_FORMULAS = described(
+    analysis.REPRODUCE_COLUMNS,
+    item="table or figure of the paper",
+    value="the printed number",
+    spread="the printed standard deviation",
+    delta_to="the objective that a printed difference starts from",
+    measured="mean of the metric over the seeds that finished, of the configuration that has the "
+    "row's settings",
+    low="95 % t-interval of that mean, by the noise of the seeds pooled over the objective's "
+    "configurations on that data set and with that encoder",
+    high="its upper end",
+    num_seeds="seeds that finished",
+    difference="measured - printed, at the paper's scale",
+    difference_low="95 % interval of the difference, with the printed number as one more run: t "
+    "sqrt(s^2 / S + s^2 + r^2 / 12), r its last decimal; a printed spread takes the place of the "
+    "second s",
+    difference_high="its upper end",
+    within="the largest difference that still agrees",
+    verdict="agrees: the interval of the difference lies within +- within; differs: it excludes 0; "
+    "other scale: the run fixes something otherwise than the paper",
+    differs_in="what the run fixes otherwise than the paper, by name",
+    here="its values in the run",
+    there="its values in the paper, or in the study of the paper",
+    printed_note="misprints and readings of the printed number",
+)
 REPRODUCTION = Statistic(
     name="reproduction",
     table=reproduce,
@@ -343,7 +368,7 @@ REPRODUCTION = Statistic(
         *differing(printed_numbers(context)),
     ),
     figures=figures,
-    formulas={"reproduction": analysis.REPRODUCE_COLUMNS},
+    formulas={"reproduction": _FORMULAS},
 )
 
 

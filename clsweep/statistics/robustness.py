@@ -19,6 +19,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number, setting_column
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.compare import spreads
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
@@ -226,11 +227,7 @@ _COLUMNS = (
         "share of the space that loses no more than that against the best level",
         called="within {points}",
     ),
-    Column(
-        "sd*",
-        between("sd_star"),
-        "spread over the swept configurations without the noise",
-    ),
+    Column("sd*", between("sd_star"), "spread over the swept configurations without the noise"),
     Column("sd", between("sd"), "with it", drop_order=4),
     Column(
         "range",
@@ -285,6 +282,64 @@ def _near(context: ReportContext) -> dict[str, float]:
     return {"within": context.within}
 
 
+# m_i is the mean of configuration i over its seeds, of which failed ones count as the note says;
+# units are those of the metric.
+_FORMULAS = described(
+    analysis.ROBUSTNESS_COLUMNS,
+    num_configs="configurations tried, with or without a finished seed",
+    num_seeds="different seeds tried",
+    num_failed="trials that failed, or finished without a finite metric; the note says what they "
+    "count as. Where there are any, intervals reach to those without them too",
+    mean="mean_i m_i",
+    mean_low="interval of mean; all are for new images where trials keep which they have right",
+    sd="sqrt( sum_i (m_i - mean)^2 / (n - 1) ): the spread seen with this many seeds, seed noise "
+    "included. ddof = 1",
+    sd_low="interval of sd, for the spread to expect with this many seeds",
+    sd_star="sqrt( max(0, sd^2 - s_w^2 / S - v) ): the spread due to hyperparameters alone; s_w^2 "
+    "= pooled within-configuration seed variance, S = harmonic mean of seeds per configuration; "
+    "both of the scores without what a seed gives to all, where that is seen; v = what the scored "
+    "images add to the variance of the m_i, 0 where intervals are for these alone",
+    range="best - worst (always >= 0): the drop that papers print; none where worst has none",
+    best="m_i of the best configuration, that of `recommend`; picked on its own noise, so "
+    "optimistic",
+    best_level="L: level of the best, picked without the seed that scores it (cross-fitted, "
+    "cross_fit.best_level). Regret and shares count against it. Of a race by all seeds of the best "
+    "ones, as when tuned; regret and shares by the seeds that all ran on",
+    best_at='its swept hyperparameters, such as "tau=0.2"',
+    worst="m_i of the worst configuration; none where one failed on every seed and counts as the "
+    "worst score seen. Intervals are then open (none) at the end that it could move",
+    worst_at="its swept hyperparameters",
+    regret="mean_i (L - m_i), always >= 0: what is lost on average by not tuning",
+    share_within="#{i: m_i >= L - within} / number of configurations",
+    tolerance_area="1/D int_0^D T(delta) d delta, T(delta) = share_within for within = delta, D = "
+    "10 within (10 points by default): 1 where every configuration equals the best, 0 where all "
+    "others are D or more below it",
+    iqm="interquartile mean: mean of the middle half of the m_i; n / 4 are cut on each side, the "
+    "last by its part",
+    worst_10="level of the worst 10 % of configurations, of fewer than 20 of the worst one, "
+    "cross-fitted likewise (cross_fit.tail_level): no worse than the worst m_i, which had bad luck",
+    band_param="the hyperparameter of the band and the slope: `by`, or the only one swept",
+    band_low="lowest value of the run of neighbouring values around the best one at which the "
+    "(marginal) level is >= L - within, L of these levels; the outer edge of its bin where values "
+    "are binned",
+    band_high="highest value of that run",
+    band_ratio="band_high / band_low; none unless both are positive, nor where a bin at the end of "
+    "the swept values is part of the band",
+    slope="least-squares slope of the (marginal) level on log2(value): change per doubling; none "
+    "unless every value is positive, and they span a doubling",
+    slope_low="t-interval of slope",
+    band_sure_low="lowest value of the part of that run which is shown to be within: m_k - w >= "
+    "max m - within, w = t sqrt(2) level_noise, and the images' part, at once for all values "
+    "(multiple comparisons with the best); of a bin its median. None where w > within",
+    band_sure_high="highest value of that part",
+    band_end='whether the run reaches the "low" or "high" end of the swept values, or "both"',
+    band_bins="bins that the hyperparameter is cut into, whose means are its levels; none where "
+    "values are single",
+    level_noise="standard error of one level that the band compares: sqrt(s_w^2 / S) of the "
+    "(marginal) table, without what a seed gives to all",
+    noise_of='what that is the noise of: "seeds" (grid), or the "configurations" that share a '
+    "value or bin",
+)
 ROBUSTNESS = Statistic(
     name="robustness",
     title="Spread of {metric} over the swept space",
@@ -302,7 +357,7 @@ ROBUSTNESS = Statistic(
     figures=lambda context: [
         robustness_forest(context.compute(robustness, **_near(context)), context.data)
     ],
-    formulas={"robustness": analysis.ROBUSTNESS_COLUMNS},
+    formulas={"robustness": _FORMULAS},
 )
 ROBUSTNESS_MORE = Statistic(
     name="robustness-more",
@@ -322,13 +377,20 @@ ROBUSTNESS_BY = Statistic(
     levels="best",
     has_notes=False,
 )
+_TOLERANCE_FORMULAS = described(
+    tolerance_curve.TOLERANCE_COLUMNS,
+    delta="how far below the best level L, in units of the metric",
+    share="T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over seeds",
+    low="interval of share, for this delta alone; where trials failed, it reaches to that without "
+    "them",
+)
 TOLERANCE = Statistic(
     name="tolerance",
     table=tolerance,
     ahead=True,
     has_notes=False,
     figures=lambda context: [tolerance_curves(context.compute(tolerance), context.data)],
-    formulas={"tolerance": tolerance_curve.TOLERANCE_COLUMNS},
+    formulas={"tolerance": _TOLERANCE_FORMULAS},
 )
 
 

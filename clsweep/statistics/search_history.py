@@ -17,6 +17,7 @@ from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import count, setting_column, work
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, fraction
@@ -124,14 +125,9 @@ def saved(of: Statistics) -> pd.DataFrame:
         if not num_stopped:
             continue
         planned = float(group["planned"].sum())
-        row = {
-            "objective": name,
-            "stopped": num_stopped,
-            "trials": len(group),
-            "epochs": float(group["epochs_trained"].sum()),
-            "planned_epochs": planned,
-            "saved": float(group["left"].sum()) / planned,
-        }
+        row = {"objective": name, "stopped": num_stopped, "trials": len(group)}
+        row |= {"epochs": float(group["epochs_trained"].sum()), "planned_epochs": planned}
+        row["saved"] = float(group["left"].sum()) / planned
         if group["hours"].notna().all():
             row |= group[["hours", "saved_hours"]].sum().to_dict()
         rows.append(row)
@@ -167,12 +163,9 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
             verb = "matters" if len(sentences) == 1 else "matter"
             out.append(f"{name}: {joined(sentences)} {verb}, by the surrogate of the search.")
         elif (reason := frame["reason"].iloc[0]) != Reason.NOTHING_SWEPT:
-            why = f": {frame['note'].iloc[0]}" if reason else ": the surrogate's draws differ"
-            out.append(
-                Unresolved(
-                    f"Which hyperparameter matters for {name} is {status_text(reason)}{why}."
-                )
-            )
+            why = frame["note"].iloc[0] if reason else "the surrogate's draws differ"
+            what = f"Which hyperparameter matters for {name} is {status_text(reason)}"
+            out.append(Unresolved(f"{what}: {why}."))
         places = [f"{row['param']} {_usable(row)}" for row in rows if _usable(row) != "-"]
         if places:
             near = words.amount(words.within)
@@ -266,6 +259,22 @@ TOP = Statistic(
     levels="score",
     formulas={"best of a search": TOP_COLUMNS},
 )
+_IMPORTANCE_FORMULAS = described(
+    analysis.IMPORTANCE_COLUMNS,
+    objective="name",
+    param="swept hyperparameter",
+    importance="its share of the variance over the space with all its interactions: the total "
+    "Sobol index ST of the surrogate (a Gaussian process), each value on its axis equally likely",
+    low="its interval, of the surrogate's draws",
+    null="what an inert one reaches in 95 % of cases",
+    resolved="whether low is above null; of a single one, which has it all: whether the surrogate "
+    "predicts configurations left out",
+    usable_low="the run of values around the best whose level E[f | x] is within so many units of "
+    "the best level, in 95 % of the draws at each value; none where no value is, nor where the "
+    "hyperparameter is not resolved",
+    r2="share of the variance of configurations left out that the surrogate explains",
+    num_configs="configurations with a score",
+)
 IMPORTANCE = Statistic(
     name="importance",
     title="Which hyperparameter matters, by the surrogate of the search",
@@ -300,7 +309,7 @@ IMPORTANCE = Statistic(
         Column("verdict", lambda row: "matters" if row["resolved"] else status_text(row["reason"])),
     ),
     sentences=lambda context: importances(context.compute(importance), context.words),
-    formulas={"importance": analysis.IMPORTANCE_COLUMNS},
+    formulas={"importance": _IMPORTANCE_FORMULAS},
     terms={
         "importance": "Share of the variance over the swept space that goes with one "
         "hyperparameter, by a smooth surrogate through whatever the search tried.",
@@ -317,11 +326,7 @@ _SAVED = Statistic(
         Column("objective"),
         Column("stopped", lambda row: f"{count(row['stopped'])} of {count(row['trials'])} trials"),
         Column("epochs", lambda row: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"),
-        Column(
-            "saved",
-            fraction("saved", most=2),
-            "share of the epochs that stopping left out",
-        ),
+        Column("saved", fraction("saved", most=2), "share of the epochs that stopping left out"),
         Column("hours"),
         Column(
             "hours saved",

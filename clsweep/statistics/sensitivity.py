@@ -13,6 +13,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
 from clsweep.statistics import charts
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics, chosen_sweeps
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, fraction
@@ -224,6 +225,49 @@ def _resolved(row: Row) -> str:
     return {True: yes, False: "no"}.get(row["resolved"], "") if is_asked else ""
 
 
+# The formulas in full: `anova`, `sobol` and `surrogate`.
+_FORMULAS = described(
+    analysis.SENSITIVITY_COLUMNS,
+    objective="name",
+    method='"anova" for a whole grid, "sobol" for a sample of the space; empty where nothing was '
+    "measured",
+    term='a hyperparameter, a pair as "tau x batch_size", "higher interactions", "seed noise"; '
+    "empty in a row that only says why nothing is resolved",
+    order="1 for a hyperparameter, 2 for a pair, 3 for all the rest, 0 for the seed noise",
+    first="share of the variance that the term explains on its own. anova: of the variance of one "
+    "trial, seed noise included, V*_u / (sum V*_u + s_w^2). sobol: of the response's variance over "
+    "the space, Var(E[f | x_u]) / Var(f), without what single hyperparameters explain in the row "
+    "of a pair (only the largest pair is shown)",
+    first_low="its interval; sobol: a lower end not above the null line, nor above how far the "
+    "draws are off their mean, is 0, and an upper end less than the null line below 1 is 1",
+    total="share of a hyperparameter with all its interactions, ST",
+    total_low="its interval; sobol: a lower end not above the null line is 0, an upper end less "
+    "than the null line below 1 is 1",
+    null="what a hyperparameter without any effect reaches in 95 % of cases: anova, the share at "
+    "which its F test just passes; sobol, the ST of inert ones that were added to the same data",
+    resolved="anova: F test against the seed noise, Holm over the terms. sobol: the lower end of "
+    "total is above the null line, which a real ST below about 0.02 rarely is; of a pair, the "
+    "lower end of first is above the null line and above how far the draws are off their mean; of "
+    "a single hyperparameter, which has all shares: the surrogate predicts configurations left out",
+    r2="sobol: share of the variance of configurations left out that the surrogate explains, may "
+    "be below 0",
+    r2_ceiling="1 - (s_w^2 / S) / SD^2: the most that any model can explain beside the seed noise",
+    num_configs="configurations with a score",
+    cell='of a pair: where its effect is largest, such as "tau=0.1, width=16"',
+    effect="by how much the mean there differs from what both predict without each other: mean of "
+    "the cell - mean at one value - mean at the other + mean, in units of the metric; others are "
+    "averaged over",
+    effect_low="its t-interval, which allows for a look at every cell of every pair (Bonferroni): "
+    "one without 0 is no chance find",
+    opposite="of a pair with a hyperparameter of two values: the cell at its other value, which "
+    "deviates as far the other way",
+    needs_seeds="seeds at which 80 % of studies would resolve an effect as large as it was seen; "
+    "sobol: at which the noise is a quarter of the spread. None where it is resolved, or where "
+    "seeds do not help; inf: more than 1,000",
+    needs_low="anova: the same for the effect at the ends of its 80 % interval; inf where the "
+    "lower end is 0",
+    needs_configs="configurations that it would take, likewise",
+)
 SENSITIVITY = Statistic(
     name="sensitivity",
     title="Shares of the variance of {metric}",
@@ -259,5 +303,5 @@ SENSITIVITY = Statistic(
     ),
     sentences=lambda context: effects(context.compute(sensitivity), context.words),
     figures=lambda context: sensitivity_figures(context.compute(sensitivity), context.data),
-    formulas={"sensitivity": analysis.SENSITIVITY_COLUMNS},
+    formulas={"sensitivity": _FORMULAS},
 )

@@ -11,6 +11,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, is_number
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, ends, half, level_cell
@@ -93,6 +94,19 @@ def _tries(row: Row) -> str:
     return f"{value} [{count(low)}, {count(high)}]" if value and is_number(low) else value
 
 
+_COST_FORMULAS = described(
+    analysis.COST_COLUMNS,
+    best_level="level of the best of all n, as in robustness: picked without the seed that scores "
+    "it; none of a race, whose best ones have further seeds",
+    k_within="smallest k with expected >= best_level - within: random tries that tuning costs",
+    k_low="interval of k_within, percentiles of the bootstrap",
+    default_at="the configuration taken for the default one",
+    default="its mean over the seeds; hyperparameters that are not swept stand as the study sets "
+    "them",
+    tunability="by how much best_level is better than default, in points (positive = tuning helps)",
+    tunability_low="interval of tunability, for the configurations tried: it carries the noise of "
+    "seeds and images alone",
+)
 TUNING_COST = Statistic(
     name="tuning-cost",
     title="Tries to come near the best, and the gain over the default",
@@ -113,7 +127,17 @@ TUNING_COST = Statistic(
     sentences=lambda context: tuning(
         context.compute(tuning_cost, within=context.within), context.words
     ),
-    formulas={"tuning cost": analysis.COST_COLUMNS},
+    formulas={"tuning cost": _COST_FORMULAS},
+)
+# n = configurations tried, N = those of them with a score. Levels are in the metric's own sign.
+_BEST_OF_K_FORMULAS = described(
+    analysis.BEST_OF_K_COLUMNS,
+    k="configurations tried at random, without replacement, out of the n of the sweep",
+    expected="expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) "
+    "x_(r)s, r = rank by the mean without seed s (r = n is the best), no higher than best_level, "
+    "where it falls levelled (isotonic regression). A configuration without a score is a try that "
+    "brings nothing",
+    low="interval: expected -+ t SD, of a bootstrap over the noise (grid) or the configurations",
 )
 BEST_OF_K = Statistic(
     name="best-of-k",
@@ -121,5 +145,5 @@ BEST_OF_K = Statistic(
     ahead=True,
     has_notes=False,
     figures=lambda context: [best_of_k_curves(context.compute(best_of_k), context.data)],
-    formulas={"best of k": analysis.BEST_OF_K_COLUMNS},
+    formulas={"best of k": _BEST_OF_K_FORMULAS},
 )

@@ -13,6 +13,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.theme import GREY
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
+from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
@@ -113,6 +114,21 @@ def _draw(context: ReportContext) -> list[Figure]:
     return charts.each("winners", tables, _figure, context.data)
 
 
+_FORMULAS = described(
+    region_winners.WINNER_COLUMNS,
+    by="the hyperparameter",
+    region='a value or a bin of it, such as "tau=0.1" or "tau=0.05..0.08"',
+    value_low="edges of the bin, equal for a value; NaN for a category",
+    objective="the one with the best mean there, over all its configurations in the region",
+    mean="its mean, in the metric's own sign",
+    runner_up="the second best mean",
+    lead="mean difference of best and runner-up over their pairs, positive = better; best was "
+    "picked for it, so optimistic",
+    low="interval of the lead",
+    p_holm="the largest p of best against each of the others, corrected for all regions (Holm)",
+    winner="the objective, where it is resolved against every other; else empty",
+    resolved="whether there is one",
+)
 WINNERS = Statistic(
     name="winners",
     title="Who is ahead at each value",
@@ -134,5 +150,5 @@ WINNERS = Statistic(
     has_notes=False,
     sentences=lambda context: best_regions(_by_each(context), context.words),
     figures=_draw,
-    formulas={"winners": region_winners.WINNER_COLUMNS},
+    formulas={"winners": _FORMULAS},
 )

@@ -81,3 +81,10 @@ def formats_of(question, frame, data, capsys):
     assert "nan" not in out
     if any(column.drop_order for column in question.columns):
         assert max(map(len, map(str.rstrip, out.splitlines()))) <= 80, question.name
+
+
+def test_every_column_has_a_formula_but_an_upper_end():
+    columns = [(t, *column) for t, each in registry.formulas().items() for column in each.items()]
+    blank = [(table, name) for table, name, text in columns if not text]
+    assert [each for each in blank if "high" not in each[1].split("_")] == []
+    assert ("robustness", "share_low", "interval of share_within") in columns
