@@ -19,6 +19,7 @@ phi_p^T:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -50,7 +51,7 @@ class Integrals:
             (-margin * rng.exponential(), 1.0 + margin * rng.exponential())
             for margin in space.margins
         ]
-        places, shares = np.polynomial.legendre.leggauss(NUM_NODES)
+        places, shares = _gauss_legendre(NUM_NODES)
         nodes = [
             (low + (high - low) * (places[:, None] + 1.0) / 2.0, shares / 2.0)
             if levels is None
@@ -66,6 +67,9 @@ class Integrals:
         weighted = list(zip(self.weights, self.values, strict=True))
         self.means = [weight @ value for weight, value in weighted]
         self.squares = [value.T @ (weight[:, None] * value) for weight, value in weighted]
+        self.form = np.full(self.squares[0].shape, self.variance**2)  # E f^2 = w^T form w
+        for square in self.squares:
+            self.form *= square
 
     def without(self, *params: int) -> Array:
         """(b,) product of the means of all the other parameters."""
@@ -77,17 +81,14 @@ class Integrals:
 
     def total_variance(self, drawn: Array) -> Array:
         """Var(f) of draws (b, P)."""
-        form = self.variance**2 * np.prod(self.squares, axis=0)
-        return _quadratic(form, drawn) - np.square(self.without() @ drawn)
+        return _quadratic(self.form, drawn) - np.square(self.without() @ drawn)
 
     def total_effect(self, param: int, drawn: Array) -> Array:
         """ST_p Var(f)."""
-        mean = self.means[param]
-        form = self.variance**2 * (self.squares[param] - np.outer(mean, mean))
-        for other, square in enumerate(self.squares):
-            if other != param:
-                form *= square
-        return _quadratic(form, drawn)
+        mean, rest = self.means[param], self.form / self.squares[param]
+        rest *= mean
+        rest *= mean[:, None]
+        return _quadratic(np.subtract(self.form, rest, out=rest), drawn)
 
     def main_effect(self, param: int, drawn: Array) -> Array:
         """S_p Var(f)."""
@@ -196,6 +197,11 @@ def inert_totals(
             total = integrals.total_effect(num_params + place, drawn) / variance
             out[space.is_category[param]].append(float(total.mean()))
     return {kind: np.array(values) for kind, values in out.items()}
+
+
+@cache
+def _gauss_legendre(num: int) -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(num)
 
 
 def _extra(space: Space, rng: np.random.Generator) -> Array:

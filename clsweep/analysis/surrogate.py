@@ -346,16 +346,17 @@ class _Posterior:
         kernel, targets = self._factorise(np.exp(-theta[:num_params]), weight), self._targets
         kernel *= variance
         covariance = distance.squareform(kernel, checks=False)
-        covariance[np.diag_indices(len(targets))] = variance + self._noise + nugget + JITTER
-        factor, failed = linalg.lapack.dpotrf(covariance, lower=1, clean=1)
+        np.fill_diagonal(covariance, variance + self._noise + nugget + JITTER)
+        # Transposed, it is in LAPACK's order; of factor and inverse the lower half is used.
+        factor, failed = linalg.lapack.dpotrf(covariance.T, lower=1, clean=0, overwrite_a=1)
         if failed:
             return 1e25 + prior, off / self.width
-        solved = linalg.cho_solve((factor, True), targets, check_finite=False)
-        value = 0.5 * float(targets @ solved) + float(np.log(np.diag(factor)).sum())
-        inverted, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)  # its lower half
-        slope = 0.5 * (inverted.T - np.outer(solved, solved))  # d loss / d covariance
-        trace = float(np.trace(slope))
-        by_kernel = 2.0 * distance.squareform(slope, checks=False) * kernel
+        solved, _ = linalg.lapack.dpotrs(factor, targets, lower=1)
+        value = 0.5 * float(targets @ solved) + float(np.log(factor.diagonal()).sum())
+        inverted, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+        slope = inverted.T - np.outer(solved, solved)  # twice d loss / d covariance
+        trace = 0.5 * float(slope.trace())
+        by_kernel = distance.squareform(slope, checks=False) * kernel
         by_factor, total = np.divide(by_kernel, self._factors, out=self._factors), by_kernel.sum()
         gradient = np.empty(len(theta))
         gradient[:num_params] = np.einsum("pk,pk->p", by_factor, self._slopes)
