@@ -24,8 +24,10 @@ They are fitted at their posterior mode, and `refits` draws them from their post
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.spatial import distance
@@ -93,8 +95,12 @@ def off_axis(sweep: Sweep) -> tuple[str, ...]:
 
 
 def _varied(sweep: Sweep) -> list[str]:
-    num_values = sweep.settings.loc[sweep.alive, list(sweep.params)].nunique(dropna=False)
-    return [name for name in sweep.params if num_values[name] > 1]
+    def num_values(column: pd.Series[Any]) -> int:
+        return column.nunique(dropna=False)
+
+    tried = ((name, sweep.settings.loc[sweep.alive, name]) for name in sweep.params)
+    # Most columns of a sample show it in two rows.
+    return [name for name, x in tried if num_values(x[:2]) > 1 or num_values(x) > 1]
 
 
 def ends_of(sweep: Sweep, name: str) -> tuple[float, float]:
