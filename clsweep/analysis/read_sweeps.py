@@ -214,12 +214,20 @@ class _Options:
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:
     """True for a column of two or more values; each configuration must have one value of it."""
-    codes, values = pd.factorize(column, use_na_sentinel=False)
-    wrong = codes != codes[first][rows]
+    values = column.to_numpy()
+    if values.dtype.kind not in "if":
+        values = pd.factorize(column, use_na_sentinel=False)[0]
+    own = values[first]
+    wrong = ~_are_equal(values, own[rows])
     if wrong.any():
         at = f"objective {objective!r}, config {configs[rows[wrong.argmax()]]}"
         raise ValueError(f"trials: {at} has several values of {column.name}")
-    return len(values) > 1
+    return not _are_equal(own, own[0]).all()
+
+
+def _are_equal(a: NDArray[Any], b: Any) -> NDArray[np.bool_]:
+    """Equal numbers; a missing one is equal to a missing one."""
+    return (a == b) | ((a != a) & (b != b))
 
 
 def check_columns(trials: pd.DataFrame, *names: str) -> None:

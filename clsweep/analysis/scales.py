@@ -135,6 +135,9 @@ class _Design:
 
     def count(self, names: Iterable[str]) -> int:
         """Distinct combinations of values."""
+        names = list(names)
+        if any(self._levels[name] == self._num for name in names):
+            return self._num
         joint, num = np.zeros(self._num, dtype=np.int64), 1
         for name in names:
             joint = joint * self._levels[name] + self._codes[name]
@@ -153,12 +156,11 @@ class _Design:
         )
 
     def _rise_together(self, name: str, other: str, num: int) -> bool:
-        pair = self._settings[[other, name]]
-        if not all(map(is_numeric_column, (pair[other], pair[name]))) or not _is_monotone(
-            pair[:_FIRST]
-        ):
+        first = self._settings[:_FIRST][[other, name]]
+        is_numeric = all(map(is_numeric_column, (first[other], first[name])))
+        if not is_numeric or not _is_monotone(first):
             return False
-        points = pair.astype(float).drop_duplicates()
+        points = self._settings[[other, name]].astype(float).drop_duplicates()
         same = np.array_equal(points[other], points[name])
         return same or (num >= MIN_POINTS and _is_monotone(points))
 

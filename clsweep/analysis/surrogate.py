@@ -24,8 +24,10 @@ They are fitted at their posterior mode, and `refits` draws them from their post
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.spatial import distance
@@ -93,8 +95,12 @@ def off_axis(sweep: Sweep) -> tuple[str, ...]:
 
 
 def _varied(sweep: Sweep) -> list[str]:
-    num_values = sweep.settings.loc[sweep.alive, list(sweep.params)].nunique(dropna=False)
-    return [name for name in sweep.params if num_values[name] > 1]
+    def num_values(column: pd.Series[Any]) -> int:
+        return column.nunique(dropna=False)
+
+    tried = ((name, sweep.settings.loc[sweep.alive, name]) for name in sweep.params)
+    # Most columns of a sample show it in two rows.
+    return [name for name, x in tried if num_values(x[:2]) > 1 or num_values(x) > 1]
 
 
 def ends_of(sweep: Sweep, name: str) -> tuple[float, float]:
@@ -153,13 +159,13 @@ class Surrogate:
     inputs: Array
     targets: Array
     noise: Array
-    factor: Array
     centre: float
     scale: float
 
     def predict(self, inputs: Array) -> Array:
         """Posterior mean at (m, q), in the units of the scores."""
-        weights = linalg.cho_solve((self.factor, True), self.targets)
+        factor = self._factor(self.covariance(self.inputs))
+        weights = linalg.cho_solve((factor, True), self.targets)
         return np.asarray(self.centre + self.scale * (self.kernel(inputs, self.inputs) @ weights))
 
     def paths(self, extra: Array, num: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -170,32 +176,63 @@ class Surrogate:
         interpolated; the update that lets it pass the noisy data makes it one of the posterior
         (Matheron's rule, Wilson et al. 2020). In standardised units.
         """
-        centres = np.concatenate([self.inputs, extra])
-        covariance = self.kernel(centres, centres)
+        centres, size = np.concatenate([self.inputs, extra]), len(self.inputs)
+        covariance = self.covariance(centres)
+        of_data = self._factor(covariance[:size, :size].copy())
         covariance[np.diag_indices(len(centres))] += JITTER * self.variance
         factor = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
         drawn = rng.normal(size=(len(centres), num))
         weights = linalg.solve_triangular(factor, drawn, lower=True, trans=1, check_finite=False)
-        size = np.sqrt(self.noise + np.exp(self.theta[-1]))
-        noise = size[:, None] * rng.normal(size=(len(self.inputs), num))
-        missing = self.targets[:, None] - factor[: len(self.inputs)] @ drawn - noise
-        weights[: len(self.inputs)] += linalg.cho_solve((self.factor, True), missing)
+        noise = np.sqrt(self.noise + np.exp(self.theta[-1]))[:, None] * rng.normal(size=(size, num))
+        missing = self.targets[:, None] - factor[:size] @ drawn - noise
+        weights[:size] += linalg.cho_solve((of_data, True), missing)
         return centres, weights
+
+    def _factor(self, covariance: Array) -> Array:
+        """Lower Cholesky factor of the covariance of the means, (n, n) of f without their noise."""
+        noise = self.noise + np.exp(self.theta[-1]) + JITTER
+        covariance[np.diag_indices(len(covariance))] += noise
+        return linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
 
     def kernel(self, left: Array, right: Array) -> Array:
         """Prior covariance (m, n) of f at (m, q) and (n, q)."""
         out = np.full((len(left), len(right)), self.variance)
-        for param in range((len(self.theta) - 2) // 2):
-            mine = self.owner == param
+        for param, mine in enumerate(self._columns):
             out *= self.factor_of(param, left[:, mine], right[:, mine])
         return out
 
+    def covariance(self, inputs: Array) -> Array:
+        """The same among (n, q), each pair once."""
+        out = np.full(len(inputs) * (len(inputs) - 1) // 2, self.variance)
+        for param, mine in enumerate(self._columns):
+            out *= self._factor_at(param, distance.pdist(inputs[:, mine]))
+        covariance: Array = distance.squareform(out, checks=False)
+        np.fill_diagonal(covariance, self.variance)
+        return covariance
+
     def factor_of(self, param: int, left: Array, right: Array) -> Array:
         """k_p (m, n) of one parameter's columns (m, width) and (n, width)."""
-        length = self.theta[param]
-        weight = special.expit(self.theta[(len(self.theta) - 2) // 2 + param])
-        a = np.sqrt(5.0) * np.exp(-length) * distance.cdist(left, right)
-        return np.asarray(1.0 - weight + weight * (1.0 + a + a * a / 3.0) * np.exp(-a))
+        return self._factor_at(param, distance.cdist(left, right))
+
+    def _factor_at(self, param: int, distances: Array) -> Array:
+        """k_p at these distances, which it overwrites."""
+        lengths, weights = np.split(self.theta[:-2], 2)
+        weight = special.expit(weights[param])
+        distances *= np.sqrt(5.0) * np.exp(-lengths[param])
+        decay = np.exp(-distances)
+        out = 1.0 + distances
+        distances *= distances
+        distances /= 3.0
+        out += distances
+        out *= decay
+        out *= weight
+        out += 1.0 - weight
+        return np.asarray(out)
+
+    @property
+    def _columns(self) -> list[NDArray[np.bool_]]:
+        """The input columns (q,) bool of each parameter."""
+        return [self.owner == param for param in range((len(self.theta) - 2) // 2)]
 
     @property
     def variance(self) -> float:
@@ -220,20 +257,19 @@ def fit(
     inputs, means, noise = inputs[:MAX_CONDITION], means[:MAX_CONDITION], noise[:MAX_CONDITION]
     centre, scale = float(means.mean()), float(means.std())
     targets, noise = (means - centre) / scale, noise / scale**2
-    data = _gaps(inputs[:MAX_FIT], owner), targets[:MAX_FIT], noise[:MAX_FIT]
-    num_params, bests = len(data[0]), []
+    posterior = _Posterior(inputs[:MAX_FIT], owner, targets[:MAX_FIT], noise[:MAX_FIT])
+    num_params, bests = len(posterior.gaps), []
     starts = [
         np.repeat([np.log(a), special.logit(w), np.log(v), np.log(g)], [num_params] * 2 + [1, 1])
         for a, w, v, g in STARTS
     ]
-    mean, width = _priors(num_params)
+    mean, width = posterior.mean, posterior.width
     from scipy import optimize  # takes 0.15 s of every command that has statistics
 
     for begin in starts if start is None else [start]:
         optimum = optimize.minimize(
-            _loss,
+            posterior.loss,
             begin,
-            args=data,
             jac=True,
             method="L-BFGS-B",
             bounds=np.stack([mean - 4.0 * width, mean + 4.0 * width], axis=1),
@@ -241,38 +277,27 @@ def fit(
         )
         bests.append((float(optimum.fun), np.asarray(optimum.x)))
     theta = min(bests, key=lambda best: best[0])[1]
-    empty = Surrogate(theta, owner, inputs, targets, noise, np.empty((0, 0)), centre, scale)
-    return _conditioned(empty, theta)
+    return Surrogate(theta, owner, inputs, targets, noise, centre, scale)
 
 
 def refits(fitted: Surrogate, num: int, rng: np.random.Generator) -> list[Surrogate]:
     """`num` surrogates whose hyperparameters are drawn from the Laplace approximation of their
     posterior.
     """
-    used = slice(MAX_FIT)
-    data = _gaps(fitted.inputs[used], fitted.owner), fitted.targets[used], fitted.noise[used]
+    data = (array[:MAX_FIT] for array in (fitted.targets, fitted.noise))
+    posterior = _Posterior(fitted.inputs[:MAX_FIT], fitted.owner, *data)
     step, size = 0.05, len(fitted.theta)
     hessian = np.empty((size, size))
     for row, unit in zip(hessian, np.eye(size), strict=True):
-        down, up = (_loss(fitted.theta + sign * step * unit, *data)[1] for sign in (-1, 1))
+        down, up = (posterior.loss(fitted.theta + sign * step * unit)[1] for sign in (-1, 1))
         row[:] = (up - down) / (2.0 * step)
     # In units of the prior: a direction that the data say nothing of has curvature 1.
-    width = _priors(len(data[0]))[1]
+    width = posterior.width
     curvature, directions = np.linalg.eigh(width[:, None] * (hessian + hessian.T) / 2.0 * width)
     drawn = (
         rng.normal(size=(num, size)) / np.sqrt(np.maximum(curvature, 1.0)) @ directions.T * width
     )
-    return [_conditioned(fitted, fitted.theta + move) for move in drawn]
-
-
-def _conditioned(surrogate: Surrogate, theta: Array) -> Surrogate:
-    """The same data under other hyperparameters."""
-    out = replace(surrogate, theta=theta)
-    covariance = out.kernel(out.inputs, out.inputs)
-    covariance[np.diag_indices(len(covariance))] += out.noise + np.exp(theta[-1]) + JITTER
-    return replace(
-        out, factor=linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
-    )
+    return [replace(fitted, theta=fitted.theta + move) for move in drawn]
 
 
 def cross_validate(
@@ -301,50 +326,67 @@ def cross_validate(
     return 1.0 - float(missed @ missed) / float(around @ around)
 
 
-def _priors(num_params: int) -> tuple[Array, Array]:
-    """Means and standard deviations of theta."""
-    mean, width = np.repeat(PRIORS, [num_params, num_params, 1, 1], axis=0).T
-    return mean, width
+class _Posterior:
+    """The posterior density of theta, given (n, q) inputs, n targets and their noise.
 
+    gaps: (d, n (n - 1) / 2) sqrt(5) |z_p - z'_p| of every pair of configurations; mean, width: of
+    the priors. The other arrays are written anew by each `loss`: to get new memory from the system
+    would take most of its time.
+    """
 
-def _gaps(inputs: Array, owner: NDArray[np.intp]) -> Array:
-    """(d, n (n - 1) / 2) sqrt(5) |z_p - z'_p| of every pair of configurations."""
-    return np.sqrt(5.0) * np.stack(
-        [distance.pdist(inputs[:, owner == param]) for param in range(int(owner.max()) + 1)]
-    )
+    def __init__(
+        self, inputs: Array, owner: NDArray[np.intp], targets: Array, noise: Array
+    ) -> None:
+        columns = [inputs[:, owner == param] for param in range(int(owner.max()) + 1)]
+        self.gaps = np.sqrt(5.0) * np.stack([distance.pdist(column) for column in columns])
+        self.mean, self.width = np.repeat(PRIORS, [len(columns), len(columns), 1, 1], axis=0).T
+        self._targets, self._noise = targets, noise
+        self._factors, self._slopes = np.empty((2, *self.gaps.shape))
+        self._scaled, self._decay, self._kernel = np.empty((3, self.gaps.shape[1]))
 
+    def loss(self, theta: Array) -> tuple[float, Array]:
+        """-log p(y | theta) p(theta) without its constant, and its gradient."""
+        off, num_params = (theta - self.mean) / self.width, len(self.gaps)
+        prior = 0.5 * float(off @ off)
+        weight, (variance, nugget) = special.expit(theta[num_params:-2]), np.exp(theta[-2:])
+        kernel, targets = self._factorise(np.exp(-theta[:num_params]), weight), self._targets
+        kernel *= variance
+        covariance = distance.squareform(kernel, checks=False)
+        np.fill_diagonal(covariance, variance + self._noise + nugget + JITTER)
+        # Transposed, it is in LAPACK's order; of factor and inverse the lower half is used.
+        factor, failed = linalg.lapack.dpotrf(covariance.T, lower=1, clean=0, overwrite_a=1)
+        if failed:
+            return 1e25 + prior, off / self.width
+        solved, _ = linalg.lapack.dpotrs(factor, targets, lower=1)
+        value = 0.5 * float(targets @ solved) + float(np.log(factor.diagonal()).sum())
+        inverted, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+        slope = inverted.T - np.outer(solved, solved)  # twice d loss / d covariance
+        trace = 0.5 * float(slope.trace())
+        by_kernel = distance.squareform(slope, checks=False) * kernel
+        by_factor, total = np.divide(by_kernel, self._factors, out=self._factors), by_kernel.sum()
+        gradient = np.empty(len(theta))
+        gradient[:num_params] = np.einsum("pk,pk->p", by_factor, self._slopes)
+        gradient[num_params:-2] = (1.0 - weight) * (total - by_factor.sum(axis=1))
+        gradient[-2] = total + variance * trace
+        gradient[-1] = nugget * trace
+        return value + prior, gradient + off / self.width
 
-def _loss(theta: Array, gaps: Array, targets: Array, noise: Array) -> tuple[float, Array]:
-    """-log p(y | theta) p(theta) without its constant, and its gradient; gaps: see `_gaps`."""
-    mean, width = _priors(len(gaps))
-    off = (theta - mean) / width
-    prior = 0.5 * float(off @ off)
-    num_params = len(gaps)
-    variance, nugget = np.exp(theta[-2:])
-    scaled = gaps * np.exp(-theta[:num_params])[:, None]
-    weight = special.expit(theta[num_params:-2])[:, None]
-    decay = np.exp(-scaled)
-    bodies = (1.0 + scaled + scaled * scaled / 3.0) * decay
-    factors = 1.0 - weight + weight * bodies
-    kernel = variance * np.prod(factors, axis=0)
-    covariance = distance.squareform(kernel, checks=False)
-    covariance[np.diag_indices(len(targets))] = variance + noise + nugget + JITTER
-    factor, failed = linalg.lapack.dpotrf(covariance, lower=1, clean=1)
-    if failed:
-        return 1e25 + prior, off / width
-    solved = linalg.cho_solve((factor, True), targets, check_finite=False)
-    inverted, _ = linalg.lapack.dpotri(factor, lower=1)  # its lower half
-    slope = 0.5 * (inverted - np.outer(solved, solved))  # d loss / d covariance
-    trace = float(np.trace(slope))
-    by_kernel = (
-        2.0 * distance.squareform(np.tril(slope, -1).T + np.tril(slope, -1), checks=False) * kernel
-    )
-    gradient = np.empty(len(theta))
-    by_factor = by_kernel / factors * weight
-    # m' a = -that
-    gradient[:num_params] = (by_factor * scaled * scaled * (1.0 + scaled) * decay / 3.0).sum(axis=1)
-    gradient[num_params:-2] = (by_factor * (1.0 - weight) * (bodies - 1.0)).sum(axis=1)
-    gradient[-2] = by_kernel.sum() + variance * trace
-    gradient[-1] = nugget * trace
-    value = 0.5 * float(targets @ solved) + float(np.log(np.diag(factor)).sum())
-    return value + prior, gradient + off / width
+    def _factorise(self, inverse_lengths: Array, weights: Array) -> Array:
+        """prod_p k_p of every pair; beside it each k_p and its slope -dk_p / d log l_p."""
+        product, scaled, decay = self._kernel, self._scaled, self._decay
+        product[:] = 1.0
+        rows = zip(self.gaps, self._factors, self._slopes, inverse_lengths, weights, strict=True)
+        for gap, factor, slope, inverse_length, weight in rows:
+            np.multiply(gap, -inverse_length, out=scaled)
+            np.exp(scaled, out=decay)
+            decay *= weight
+            np.subtract(1.0, scaled, out=slope)
+            scaled *= scaled
+            scaled *= 1.0 / 3.0
+            np.add(slope, scaled, out=factor)
+            factor *= decay
+            factor += 1.0 - weight
+            product *= factor
+            slope *= scaled
+            slope *= decay  # -m' a = a^2 (1 + a) exp(-a) / 3
+        return product

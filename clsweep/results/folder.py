@@ -136,7 +136,8 @@ class ResultsFolder(Store):
 
     def side_table(self, name: str) -> pa.Table:
         """`epochs`, `histograms`, `points` or `hits` of the trials that have ended so far."""
-        return _of_trials(self._side_rows(name), self.trials(["trial_id"]))
+        rows = self._side_rows(name)
+        return _of_trials(rows, self.trials(["trial_id"])) if rows.num_rows else rows
 
     def _side_rows(self, name: str) -> pa.Table:
         fields = [*schemas.side_schema(name)]

@@ -312,7 +312,7 @@ def _differences(named: Named) -> list[str]:
 
 def _is_again(study: StudyTables) -> bool:
     """True if it is the folder inside another, of what `clsweep confirm` ran."""
-    return "confirm" in study.planned(["sampler"])["sampler"].to_pylist()
+    return "confirm" in study.planned(["sampler"])["sampler"].unique().to_pylist()
 
 
 def _confirmable(named: Named, metric: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -212,12 +213,12 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     ]
     if trials.duplicated(CONFIG).any():
         configs = trials.drop_duplicates(CONFIG)
-        settings = {
-            c
-            for c in candidates
-            if tidy.is_plain(trials[c])
-            and len(trials[[*CONFIG, c]].drop_duplicates()) == len(configs)
-        }
+        rows = trials.groupby(CONFIG, dropna=False, sort=False).ngroup().to_numpy()
+        first = np.unique(rows, return_index=True)[1]
+        settings = set()
+        for c in filter(lambda c: tidy.is_plain(trials[c]), candidates):
+            codes = trials[c].factorize(use_na_sentinel=False)[0]
+            settings |= {c} if (codes == codes[first][rows]).all() else set()
         # Each value stands in two configurations of an objective on average.
         recurring = {
             c

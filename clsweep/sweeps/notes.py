@@ -43,15 +43,19 @@ CONFIRMED_ON_TEST = (
 )
 
 
-def version_notes(trials: pd.DataFrame | Mapping[str, Sequence[Any]]) -> list[str]:
+def version_notes(trials: pd.DataFrame | Mapping[str, list[Any]]) -> list[str]:
     """A note where several versions of clsweep or torch trained: their scores may differ."""
     parts = []
     for column in VERSION_COLUMNS:
         if column in trials:
-            counts = Counter(public_version(v) for v in trials[column] if isinstance(v, str))
-            each = [f"{version:.40} ({count(num)} trials)" for version, num in counts.items()]
-            name, more = column.partition("_")[0], f" and {len(each) - 3} more" * (len(each) > 3)
-            parts += [f"{name} {', '.join(each[:3])}{more}"] if len(each) > 1 else []
+            values, counts = trials[column], Counter[str]()
+            each = Counter(values) if isinstance(values, list) else values.value_counts(sort=False)
+            for version, num in each.items():
+                if isinstance(version, str):
+                    counts[public_version(version)] += int(num)
+            texts = [f"{version:.40} ({count(num)} trials)" for version, num in counts.items()]
+            name, more = column.partition("_")[0], f" and {len(texts) - 3} more" * (len(texts) > 3)
+            parts += [f"{name} {', '.join(texts[:3])}{more}"] if len(texts) > 1 else []
     return [f"trials of several versions, whose scores may differ: {'; '.join(parts)}"] * bool(
         parts
     )

@@ -83,7 +83,8 @@ def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     for value in known.unique() if is_plain(known) else known:
         if not _is_one(value) or np.iscomplexobj(value) or value == "":
             raise _refused(source, str(column.name), "a number or a text", value)
-    return column.map(setting).astype(str).where(~missing)
+    is_text = column.dtype == "str"
+    return column if is_text else column.map(setting).astype(str).where(~missing)
 
 
 def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
