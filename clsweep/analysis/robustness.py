@@ -182,8 +182,6 @@ def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) 
             ends = bounds[key]
             if key in _LEVELS:
                 ends = sweep.limited(sweep.turned(*ends))
-            elif key in ("sd", "sd_star"):  # Popoviciu's inequality
-                ends = ends[0], min(ends[1], np.ptp(sweep.limits) / 2.0)
             row[f"{key}_low"], row[f"{key}_high"] = ends
     return row
 

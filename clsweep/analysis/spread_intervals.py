@@ -114,8 +114,9 @@ def variance_interval(sample: Array) -> tuple[float, float]:
     and Tibshirani 1993, sections 12.5 and 12.6), with the standard error sqrt((kurtosis - 1) / n);
     of samples of which few resamples are drawn, by the normal.
 
-    The upper end is inf where one value or two make the whole spread: no sample tells how many
-    such there are. Percentiles cover 80 % instead of 95 of 20 values with a slope towards an end.
+    Where one value or two make the whole spread, no sample tells how many such there are: the
+    interval ends where the SD is the range of the sample. Percentiles cover 80 % for 95 of 20
+    values with a slope towards an end.
     """
     log, error = _log_variance(sample := np.sort(sample))
     if not error > 0:
@@ -128,7 +129,8 @@ def variance_interval(sample: Array) -> tuple[float, float]:
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(np.isneginf(drawn), -np.inf, (drawn - log) / errors)
         low, high = np.quantile(off, tails, method="nearest")
-    return float(np.exp(log - high * error)), float(np.exp(log - low * error))
+    most = np.ptp(sample) ** 2
+    return float(np.exp(log - high * error)), float(min(np.exp(log - low * error), most))
 
 
 def _log_variance(samples: Array) -> tuple[Array, Array]:
