@@ -19,7 +19,10 @@ _PARENT = "mlflow.parentRunId"
 _STATUS_TAG = "clsweep.status"  # of clsweep's own trials
 # As a database has it, and by the numbers of a store of files.
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
-_STATUS |= {"3": "finished", "4": "failed", "5": "failed"}
+_STATUS |= {"3": "finished", "4": "failed", "5": "failed", "PRUNED": "stopped"}
+# Of Optuna's trials in `mlflow.optuna.storage`, which has KILLED for pruned ones.
+_OPTUNA_TAGS = ("param_directions", "param_internal_val_", "numbers")
+_DIRECTION_TAG, _MODES = "optuna.study_direction", {"MAXIMIZE": "max", "MINIMIZE": "min"}
 _INFINITE = 1.7e308  # as a database has it
 
 _Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
@@ -67,7 +70,9 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
         notes.append(f"nested runs have from those that they are in: {', '.join(inherited)}")
     trials = [runs[name][0] for name in rest if name not in parents]
     parse_settings(trials, typed=False)
-    return ForeignSweep(trials=trials, notes=notes)
+    modes = {_MODES.get(runs[name][1].get(_DIRECTION_TAG, ""), "") for name in parents}
+    mode = modes.pop() if len(modes) == 1 else ""
+    return ForeignSweep(trials=trials, metric="value" if mode else "", mode=mode, notes=notes)
 
 
 def _take_evaluations(trial: ForeignTrial, inside: _Runs, runs: _Runs) -> None:
@@ -99,6 +104,10 @@ def _trial(
     about: its experiment, its own name, its status.
     """
     group, name, status = about
+    if _OPTUNA_TAGS[0] in tags:
+        status = "PRUNED" if status in ("KILLED", "5") else status
+        tags = {tag: text for tag, text in tags.items() if not tag.startswith(_OPTUNA_TAGS)}
+        metrics = {name: value for name, value in metrics.items() if name != "intermediate_value"}
     own = {tag: parse_text(text) for tag, text in tags.items() if not tag.startswith("mlflow.")}
     known = {name: value for name, value in metrics.items() if not math.isnan(value)}
     results = {n: math.copysign(math.inf, v) if abs(v) > _INFINITE else v for n, v in known.items()}

@@ -53,6 +53,21 @@ def test_a_recorded_store(name, tmp_path):
         read_mlflow(source, "tao")
 
 
+def test_a_sweep_of_optuna_in_mlflows_storage(tmp_path):
+    """16 trials, whose pruned ones MLflow calls KILLED; None is a choice of `clip`."""
+    sweep = read_mlflow(unpack("mlflow-optuna.db.gz", tmp_path), None)
+    states = "finished finished stopped stopped finished stopped failed failed stopped failed"
+    states = [*states.split(), "stopped", *["finished"] * 5]  # as the study says of its trials
+    assert [trial.status for trial in sweep.trials] == states
+    assert (sweep.metric, sweep.mode) == ("value", "max")
+    first, second = sweep.trials[:2]
+    assert (first.settings, first.results) == (
+        {"lr": 0.044303752452182654, "clip": None}, {"value": 0.6221518762260914}
+    )  # fmt: skip
+    assert second.settings["clip"] == 1.0
+    assert {*first.labels} == {"run_name"}
+
+
 def test_a_database_with_views_is_refused(tmp_path):
     source = unpack("mlflow.tar.gz", tmp_path) / "base.db"
     with sqlite3.connect(source) as base:
