@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from scipy import special
 
-from clsweep.analysis import CONFIDENCE
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.bootstrap import (
-    DRAWS_SEED,
-    FEW_RESAMPLES,
-    num_resamples,
-    percentile_interval,
-    resampled,
-    shrunk_means,
-)
+from clsweep.analysis.bootstrap import percentile_interval, resampled, shrunk_means
 from clsweep.analysis.cross_fit import best_level, selection_bias, worst_tenth
 from clsweep.analysis.score_table import row_means
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_of_means, spread_statistics
@@ -36,9 +27,8 @@ def spread_intervals(
 ) -> dict[str, tuple[float, float]]:
     """Intervals of `spread_statistics`; empty when no configuration has two scores.
 
-    share and worst_10 have percentile intervals, so have sd and sd_star on a grid; of a sample they
-    have those of `spread_of_sample`. Those of mean, regret, tolerance_area and iqm are moved onto
-    the estimate, that of iqm less what one more draw of noise adds to it.
+    sd, sd_star, share and worst_10 have percentile intervals; those of mean, regret, tolerance_area
+    and iqm are moved onto the estimate, that of iqm less what one more draw of noise adds to it.
     Regret and area are resampled with the best level as cross-fitting gives it, unclipped: clipped
     at zero regret, a nearly flat response would leave no spread to read an interval from. In a
     sample of the space L is the best of the configurations tried, and the tail of worst_10 rests on
@@ -82,65 +72,8 @@ def spread_intervals(
     # Nine tenths of the images often pick another one than the worst, which lies lower.
     low, high = ends["worst_10"]
     ends["worst_10"] = low - max(0.0, float(unlucky)), high
-    ends["sd_star"] = root_of(ends.pop("variance"))
-    if population:
-        ends |= spread_of_sample(values)
-    return ends | limited(ends)
-
-
-def root_of(variances: tuple[float, float]) -> tuple[float, float]:
-    """An interval of variances as one of SDs."""
-    low, high = np.sqrt(np.maximum(0.0, variances))
-    return float(low), float(high)
-
-
-def spread_of_sample(values: Array) -> dict[str, tuple[float, float]]:
-    """Intervals of sd, by `variance_interval`, and of sd_star^2 = sd^2 - s_w^2 / S, by recovery of
-    the variances of both (MOVER, Zou and Donner 2008), that of s_w^2 by chi2.
-    """
-    low, high = variance_interval(row_means(values))
-    spread = {name: float(value) for name, value in spread_of_means(values).items()}
-    total, between = spread["sd"] ** 2, spread["variance"]
-    noise, freedom = total - between, np.maximum(np.isfinite(values).sum(axis=1) - 1, 0).sum()
-    tail = (1.0 - CONFIDENCE) / 2.0
-    least, most = noise * freedom / special.chdtri(freedom, [tail, 1.0 - tail])
-    lower = between - np.hypot(total - low, most - noise)
-    upper = between + np.hypot(high - total, noise - least)
-    return {"sd": root_of((low, high)), "sd_star": root_of((lower, upper))}
-
-
-def variance_interval(sample: Array) -> tuple[float, float]:
-    """Interval of the variance behind a random sample (n,): the bootstrap-t of its logarithm (Efron
-    and Tibshirani 1993, sections 12.5 and 12.6), with the standard error sqrt((kurtosis - 1) / n);
-    of samples of which few resamples are drawn, by the normal.
-
-    Where one value or two make the whole spread, no sample tells how many such there are: the
-    interval ends where the SD is the range of the sample. Percentiles cover 80 % for 95 of 20
-    values with a slope towards an end.
-    """
-    log, error = _log_variance(sample := np.sort(sample))
-    if not error > 0:
-        return (0.0, 0.0) if np.ptp(sample) == 0 else (np.nan, np.nan)
-    num, tails = num_resamples(sample), np.array([1.0 - CONFIDENCE, 1.0 + CONFIDENCE]) / 2.0
-    low, high = special.ndtri(tails)
-    if num >= FEW_RESAMPLES:
-        rng = np.random.default_rng(DRAWS_SEED)
-        drawn, errors = _log_variance(sample[rng.integers(0, len(sample), (num, len(sample)))])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            off = np.where(np.isneginf(drawn), -np.inf, (drawn - log) / errors)
-        low, high = np.quantile(off, tails, method="nearest")
-    most = np.ptp(sample) ** 2
-    return float(np.exp(log - high * error)), float(min(np.exp(log - low * error), most))
-
-
-def _log_variance(samples: Array) -> tuple[Array, Array]:
-    """Log of the variance over the last axis, and its standard error; -inf of equal values."""
-    num, off = samples.shape[-1], samples - samples.mean(axis=-1, keepdims=True)
-    square = np.square(off)
-    variance = np.where(np.ptp(samples, axis=-1) > 0, square.mean(axis=-1), 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        excess = np.square(square).mean(axis=-1) / np.square(variance) - 1.0
-        return np.log(variance * num / max(num - 1, 1)), np.sqrt(np.maximum(excess, 0.0) / num)
+    low, high = np.sqrt(np.maximum(0.0, ends.pop("variance")))
+    return ends | limited(ends) | {"sd_star": (float(low), float(high))}
 
 
 def limited(bounds: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:

@@ -11,7 +11,7 @@ from clsweep.analysis.bootstrap import num_resamples, resampled
 from clsweep.analysis.cross_fit import best_level, tail_level
 from clsweep.analysis.score_table import drop_nan_columns, row_means
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
-from clsweep.analysis.spread_intervals import spread_intervals, variance_interval
+from clsweep.analysis.spread_intervals import spread_intervals
 from tests.analysis.draws import drawing
 
 
@@ -169,27 +169,3 @@ def test_failed_configurations_of_a_sample_failed_by_chance():
     assert np.ptp(grid["regret"]) < 3
     # A quarter failed, of 80: 70 points times the standard error of a share, twice each side.
     assert np.ptp(sample["regret"]) == pytest.approx(70 * 3.92 * np.sqrt(0.25 * 0.75 / 80), rel=0.3)
-
-
-def test_the_interval_of_a_variance_is_that_of_chi2_where_the_sample_is_normal():
-    sample = np.random.default_rng(0).normal(80, 3, 4000)
-    squares = 3999 * sample.var(ddof=1)
-    expected = squares / stats.chi2.ppf([0.975, 0.025], 3999)
-    assert np.sqrt(variance_interval(sample)) == pytest.approx(np.sqrt(expected), rel=0.01)
-
-
-def test_the_interval_of_a_variance_holds_for_skewed_samples():
-    """Of the exponential distribution, whose variance is 1; percentiles cover 80 %."""
-    rng = np.random.default_rng(1)
-    ends = np.array([variance_interval(rng.exponential(size=30)) for _ in range(200)])
-    covered = (ends[:, 0] <= 1) & (ends[:, 1] >= 1)
-    assert covered.mean() >= 0.86
-
-
-def test_one_value_apart_leaves_the_upper_end_of_a_spread_to_the_range():
-    """The number of such values in the space may be any."""
-    sample = np.array([*np.linspace(79, 80, 11), 20.0])
-    low, high = variance_interval(sample)
-    assert low < 6**2
-    assert high == pytest.approx((80.0 - 20.0) ** 2)
-    assert variance_interval(np.full(9, 71.5)) == (0.0, 0.0)
