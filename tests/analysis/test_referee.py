@@ -23,14 +23,11 @@ MEASURED = Path(__file__).parents[2] / "docs/results/claims-batch-fashion"
 @pytest.fixture(scope="module")
 def trials() -> pd.DataFrame:
     """Two objectives on a grid of 3 x 4 and 4 seeds, which shift it; a sixth is missing."""
-    frames = [
-        planted(
-            lambda at, slope=slope: 80 + slope * at["tau"] + at["width"] / 64,
-            objective=name, grid=GRID, num_seeds=4, seed=slope,
-        )
+    rows = pd.concat(
+        planted(lambda at, slope=slope: 80 + slope * at["tau"] + at["width"] / 64,
+                objective=name, grid=GRID, num_seeds=4, seed=slope)
         for name, slope in (("dcl", 1), ("simclr", 3))
-    ]  # fmt: skip
-    rows = pd.concat(frames, ignore_index=True)
+    )  # fmt: skip
     rng = np.random.default_rng(7)
     rows["knn_top1"] += np.array([0.0, 3.0, -2.0, 1.0])[rows["seed"]]
     rows["rankme"] = rng.permutation(len(rows)) + 10.0 * (rows["objective"] == "dcl")
@@ -67,8 +64,8 @@ def test_means_and_spread_of_a_table_with_gaps_are_of_least_squares_means(trials
         scores = cells(trials, objective)
         means, noise, _ = least_squares(scores)
         unseen = noise * np.mean(1 / np.isfinite(scores).sum(axis=1))
-        expected = {"mean": means.mean(), "sd": means.std(ddof=1)}
-        expected["sd_star"] = np.sqrt(means.var(ddof=1) - unseen)
+        spread = means.std(ddof=1)
+        expected = {"mean": means.mean(), "sd": spread, "sd_star": np.sqrt(spread**2 - unseen)}
         assert dict(table.loc[objective, list(expected)]) == pytest.approx(expected)
 
 
@@ -77,13 +74,12 @@ def test_the_values_of_a_comparison_are_apart_by_its_lead(trials):
     tables = [cells(trials, name) for name in ("dcl", "simclr")]
     paired = np.isfinite(tables[0] - tables[1])
     means = [least_squares(np.where(paired, table, np.nan))[0] for table in tables]
-    results = statistics(trials)
-    row = results.compare().iloc[0]
+    row = (results := statistics(trials)).compare().iloc[0]
     values = [float(each.mean()) for each in means]
     assert [row["value_a"], row["value_b"]] == pytest.approx(values)
     assert row["value_a"] - row["value_b"] == pytest.approx(row["estimate"])
-    by_tau = results.compare(by="tau")
-    expected = [(means[0] - means[1])[4 * at : 4 * at + 4].mean() for at in range(3)]
+    by_tau, apart = results.compare(by="tau"), means[0] - means[1]
+    expected = [float(at_tau.mean()) for at_tau in apart.reshape(3, 4)]
     assert by_tau["estimate"].tolist() == pytest.approx(expected)
     assert (by_tau["value_a"] - by_tau["value_b"]).tolist() == pytest.approx(expected)
 
@@ -127,8 +123,7 @@ def test_the_loss_of_a_pick_by_t_of_the_residual():
     lead, error = means.max() - means.min(), np.sqrt(2 * noise / 2)
     assert freedom == 2
     assert row["high"] == pytest.approx(lead + stats.t.ppf(0.975, 2) * error)
-    low = lead + stats.t.ppf(0.025 / (2 * 3), 2) * error
-    assert row["low"] == pytest.approx(max(0.0, low))
+    assert row["low"] == pytest.approx(max(0.0, lead + stats.t.ppf(0.025 / 6, 2) * error))
 
 
 def test_corrected_intervals_for_new_images_add_up_squares_at_their_own_level():
