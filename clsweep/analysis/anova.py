@@ -22,8 +22,9 @@ chi-square of t^2 / t2 degrees of freedom. Those take the place of 1 and df_u in
 Where the noise differs between cells (`is_even` at `UNEVEN`), G_ii is s_i^2 / s_w^2, and s_w^2 has
 as many degrees of freedom as its own moments say (Satterthwaite 1946).
 
-In a table without gaps seeds are blocks (`seed_effects.seed_blocks`): what a seed gives to all
-cells is in s_w^2, the noise of one trial, but not in c, as it is in all cell means alike.
+Seeds are blocks (`seed_effects.seed_blocks`), and cell means with gaps least-squares ones: what a
+seed gives to all cells is in s_w^2, the noise of one trial, but not in c, as it moves no cell mean
+against another.
 """
 
 from bisect import bisect_left
@@ -41,7 +42,7 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import noise_variance, row_means
-from clsweep.analysis.seed_effects import seed_blocks
+from clsweep.analysis.seed_effects import adjusted_for_seeds, seed_blocks
 from clsweep.analysis.sweep import Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"
@@ -145,7 +146,7 @@ def anova(
 ) -> tuple[list[dict[str, Any]], list[Note]]:
     """Rows of the sensitivity table for a complete grid (L_1, ..., L_d, S), and notes.
 
-    F_u = (n V_u / df_u) / c on df_u and sum_i (S_i - 1) degrees of freedom; `resolved` = p < 1 -
+    F_u = (n V_u / df_u) / c on df_u and the residual's degrees of freedom; `resolved` = p < 1 -
     confidence after Holm over all effects. Shares and intervals (`_share_interval`) stand whether
     an effect passes or not. Unequal seeds: c is the mean over the cells, so F is approximate.
     `null` is the share at which a single test just passes. One seed: the shares are of the variance
@@ -155,9 +156,11 @@ def anova(
     scores are the level of failed trials, without noise.
     """
     values = cells.reshape(-1, cells.shape[-1])
-    means = row_means(values).reshape(cells.shape[:-1])
     groups = np.arange(len(values)) if groups is None else groups
     silent = np.zeros(len(values), dtype=bool) if silent is None else silent
+    even = values.copy()
+    even[~silent] = adjusted_for_seeds(values[~silent])
+    means = row_means(even).reshape(cells.shape[:-1])
     noise = cell_noise(values, groups, silent, float(means.var()))
     effects = effects_of(means, noise)
     named = {
@@ -233,7 +236,7 @@ class CellNoise:
         residual: of one trial elsewhere, without the seeds' effects, on `freedom` degrees.
         per_mean: c.
         shift: mean square of the seeds on `shift_freedom`; 0 where they are no blocks.
-        num_rows: cells that this is of.
+        num_rows: cells that this is of; of seeds with gaps as many as a whole table would have.
         roots: (n, groups) the root of G, a column for each group of copies; None where noise is
             even and no cell a copy or silent.
     """
@@ -244,8 +247,8 @@ class CellNoise:
     freedom: float
     num_cells: int
     shift: float = 0.0
-    shift_freedom: int = 0
-    num_rows: int = 1
+    shift_freedom: float = 0
+    num_rows: float = 1
     roots: Array | None = None
     notes: tuple[Note, ...] = ()
 
@@ -294,22 +297,22 @@ def cell_noise(
     own, least = values[rows[firsts]], 1e-12 * spread
     counts = np.isfinite(own).sum(axis=1)
     freedom = int((counts - 1).sum())
-    num, num_seeds = len(values), own.shape[1]
+    num = len(values)
     if not freedom:
         return CellNoise(0.0, 0.0, 0.0, 0, num)
     mean_count = float(np.mean(1.0 / counts[codes]))
-    blocks = seed_blocks(own) if len(own) > 1 and np.isfinite(own).all() else None
+    blocks = seed_blocks(own) if len(own) > 1 else None
     still = blocks.without(own) if blocks else own
     variance, residual = (max(float(noise_variance(x)), least) for x in (own, still))
     plain = CellNoise(
         variance=variance * len(rows) / num,
         residual=residual,
         per_mean=residual * mean_count,
-        freedom=freedom - (num_seeds - 1 if blocks else 0),
+        freedom=freedom - (blocks.freedom if blocks else 0),
         num_cells=num,
         shift=blocks.mean_square if blocks else 0.0,
-        shift_freedom=num_seeds - 1 if blocks else 0,
-        num_rows=len(own),
+        shift_freedom=blocks.freedom if blocks else 0,
+        num_rows=blocks.rows if blocks else len(own),
     )
     squares, known = noise_variance(still[:, None, :]), counts > 1
     is_uneven = not is_even(squares[known], counts[known] - 1)

@@ -20,7 +20,7 @@ from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import image_parts, spread_of, variances_of
-from clsweep.analysis.mean_tests import mean_difference
+from clsweep.analysis.mean_tests import mean_difference, mean_levels
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatched
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
@@ -226,7 +226,7 @@ def _mean(part: Pairing, whole: Pairing) -> tuple[dict[str, Any], Note | None, l
         if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
             why = note(Reason.ONE_SEED)
     needed = evidence.repeats_needed(repeats)
-    value_a, value_b = (float(row_means(side).mean()) for side in sides)
+    value_a, value_b = mean_levels(part, whole)
     row = {**_bounds(evidence), "value_a": value_a, "value_b": value_b, "needed": needed}
     row["images"] = evidence.images_deciding(repeats) if part.fixed else 0
     row["over_images"] = bool(evidence.images) and part.fixed

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL
 from clsweep.analysis.array_types import Array
@@ -180,11 +179,9 @@ def _row(named: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dic
 
 
 def _corrected(evidence: Evidence, steps: float) -> dict[str, float]:
-    """The interval at level 1 - .05 / steps: wider as the quantiles of t are."""
-    wider = special.stdtrit(evidence.freedom, TAIL / steps)
-    wider /= special.stdtrit(evidence.freedom, TAIL)
-    centre, ends = evidence.estimate, {"low_holm": evidence.low, "high_holm": evidence.high}
-    return {name: float(centre + wider * (end - centre)) for name, end in ends.items()}
+    """The interval at level 1 - .05 / steps."""
+    half = evidence.half_at(2 * TAIL / steps)
+    return {"low_holm": evidence.estimate - half, "high_holm": evidence.estimate + half}
 
 
 def _p_margin(evidence: Evidence, margin: float) -> float:
@@ -193,16 +190,14 @@ def _p_margin(evidence: Evidence, margin: float) -> float:
     """
     if not np.isfinite(evidence.se * margin):
         return np.nan
-    over = (abs(evidence.estimate) - margin) / evidence.se
-    return min(1.0, 2 * float(special.stdtr(evidence.freedom, over)))
+    return evidence.p_beyond(margin - abs(evidence.estimate))
 
 
 def _p_published(evidence: Evidence, published: float) -> float:
     """Of an effect as large as published, or larger, doubled likewise; none of one that was 0."""
     if not np.isfinite(evidence.se * published) or published == 0:
         return np.nan
-    short = np.sign(published) * (published - evidence.estimate)
-    return min(1.0, 2 * float(special.stdtr(evidence.freedom, -short / evidence.se)))
+    return evidence.p_beyond(float(np.sign(published)) * (published - evidence.estimate))
 
 
 def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:

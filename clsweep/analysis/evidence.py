@@ -27,6 +27,7 @@ class Evidence:
         p, p_min: p-value, two-sided, and the smallest that this test could give.
         se, freedom: standard error (of the log for a ratio) and its degrees of freedom.
         of_images, images: the part of se that no seed makes smaller, and of how many images.
+        parts: of the variance, each with its degrees of freedom; none of resamples.
     """
 
     estimate: float
@@ -38,6 +39,7 @@ class Evidence:
     freedom: float = np.nan
     of_images: float = 0.0
     images: int = 0
+    parts: tuple[tuple[float, float], ...] = ()
 
     @classmethod
     def of_values(cls, values: Array) -> Evidence:
@@ -57,14 +59,11 @@ class Evidence:
         variance = sum(each for each, _ in parts)
         if not variance**0.5 > EPSILON * max(1.0, abs(estimate)):
             return cls(estimate)
-        parts = [part for part in parts if part[0] > 0]
+        parts = tuple(part for part in parts if part[0] > 0)
         freedom = variance**2 / sum(each**2 / df for each, df in parts)
-        half, se = square_and_add(parts), variance**0.5
-        if len(parts) > 1:
-            p = _tail(estimate, *parts)
-        else:
-            p = float(2 * special.stdtr(freedom, -abs(estimate) / se))
-        return cls(estimate, estimate - half, estimate + half, p, 0.0, se, freedom)
+        half, p = square_and_add(parts), _tail(estimate, *parts)
+        low, high = estimate - half, estimate + half
+        return cls(estimate, low, high, p, 0.0, variance**0.5, freedom, parts=parts)
 
     @property
     def turned(self) -> Evidence:
@@ -94,10 +93,23 @@ class Evidence:
         whole = self.se**2 + variance
         left = whole**2 / (self.se**4 / self.freedom + variance**2 / freedom)
         of_seeds = ((self.estimate - towards) / special.stdtrit(self.freedom, TAIL)) ** 2
-        p = _tail(self.estimate, (of_seeds, self.freedom), (variance, freedom))
-        wider = replace(self, low=float(low), high=float(high), p=max(self.p, p), freedom=left)
+        seeds = self.parts or ((of_seeds, self.freedom),)
+        p = max(self.p, _tail(self.estimate, *seeds, (variance, freedom)))
+        parts = (*seeds, (variance, freedom)) if self.parts else ()
+        wider = replace(self, low=float(low), high=float(high), p=p, freedom=left, parts=parts)
         of_images, se = float(np.sqrt(variance)), float(np.sqrt(whole))
         return replace(wider, se=se, of_images=of_images, images=int(freedom) + 1)
+
+    def half_at(self, alpha: float) -> float:
+        """Half width of the interval of level 1 - alpha by `square_and_add`; NaN without parts."""
+        squares = (v * special.stdtrit(freedom, alpha / 2) ** 2 for v, freedom in self.parts)
+        return float(np.sqrt(sum(squares))) if self.parts else np.nan
+
+    def p_beyond(self, distance: float) -> float:
+        """Two-sided p of an effect so far from the estimate, where the interval of `half_at` ends
+        with alpha = p; 1 of a distance that is not above 0.
+        """
+        return _tail(distance, *self.parts) if distance > 0 else 1.0
 
     @property
     def detectable(self) -> float:
@@ -145,6 +157,9 @@ def _tail(estimate: float, *parts: tuple[float, float]) -> float:
     """p at which the root of the squared half widths, each of a variance and its degrees of
     freedom, is the estimate.
     """
+    if len(parts) == 1:
+        [(variance, freedom)] = parts
+        return float(2 * special.stdtr(freedom, -abs(estimate) / variance**0.5))
 
     def beyond(p: float) -> float:
         return sum(v * special.stdtrit(freedom, p / 2.0) ** 2 for v, freedom in parts) - estimate**2

@@ -37,6 +37,16 @@ def mean_difference(part: Pairing, whole: Pairing) -> tuple[Evidence, float]:
     return effect.over_images(*of_images), float(repeats)
 
 
+def mean_levels(part: Pairing, whole: Pairing) -> list[float]:
+    """The mean of each side in a region, whose difference `mean_difference` is of: the
+    least-squares mean of a grid.
+    """
+    if not part.fixed:
+        return [float(row_means(side.scores).mean()) for side in (part.a, part.b)]
+    sides = zip(_noises(whole), part.rows, strict=True)
+    return [float(noise.means[rows].mean()) for noise, rows in sides]
+
+
 def _of_grid(part: Pairing, whole: Pairing) -> tuple[float, Parts]:
     """The difference, and the parts of its variance."""
     if part.crossed:
@@ -53,8 +63,10 @@ def _of_grid(part: Pairing, whole: Pairing) -> tuple[float, Parts]:
 
 
 def _noises(whole: Pairing) -> tuple[Noise, Noise]:
-    """Of both sides of a comparison whose settings are not paired."""
+    """Of both sides; where their cells are paired each less its own seeds' effects."""
     sides = whole.a.scores, whole.b.scores
+    if whole.crossed:
+        return noise_of(sides[0], by_seed=True), noise_of(sides[1], by_seed=True)
     if whole.same_seeds:
         return noises_of_one_run(*sides)
     return noise_of(sides[0]), noise_of(sides[1])

@@ -56,6 +56,7 @@ TEXTS = {
     "RESOLVED_ALONE": "would be resolved alone, but not as one of {tests} (p by Holm)",
     "RESOLVED_BY_INTERVAL": "the interval shows a difference, but the test does not",
     "RESOLVED_BY_TEST": "the test shows a difference, but the interval does not",
+    "BEHIND_NOT_SHOWN": "not resolved against {others}",
     "FAILURES_DECIDE": "counted or left out, the failed trials give different winners",
     "SAME_SCORES": "both score the same at every seed",
     "NO_NOISE": "no interval: the seeds show no noise, or one side has no repeat",

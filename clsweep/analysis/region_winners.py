@@ -118,16 +118,25 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         row |= {"lead": lead, "low": tests[0].low, "high": tests[0].high}
         row["p_holm"] = float(np.max([test.p for test in tests]))  # NaN where one is
         row["excludes"] = all(test.low > 0 for test in tests)
+        close = [at for at, test in zip(others, tests, strict=True) if not test.low > 0]
+        row["close"] = " and ".join(competing[at].objective for at in close)
         return row | noted(*reasons_of_row)
 
     rows = [row for row in in_threads(contest, range(len(regions))) if row]
     adjusted = holm(np.array([row["p_holm"] for row in rows], dtype=float))
     tests = int(np.isfinite(adjusted).sum())
     for row, p_holm in zip(rows, adjusted, strict=True):
-        alone, excludes = row["p_holm"], row["excludes"]
-        row["resolved"] = bool(excludes and p_holm <= LARGEST_P)
-        row |= {"p_holm": p_holm, "winner": row["objective"] * row["resolved"]}
-        if not row["resolved"] and not row["reason"]:
-            why = doubt(alone, by_interval=excludes, tests=tests)
-            row |= noted(*row["note"], why=why)
+        _decide(row, p_holm, tests)
     return pd.DataFrame(rows, columns=list(WINNER_COLUMNS))
+
+
+def _decide(row: dict[str, Any], p_holm: float, tests: int) -> None:
+    """Puts the winner of a region into its row, or why there is none."""
+    alone, excludes = row["p_holm"], row["excludes"]
+    row["resolved"] = bool(excludes and p_holm <= LARGEST_P)
+    row |= {"p_holm": p_holm, "winner": row["objective"] * row["resolved"]}
+    if not row["resolved"] and not row["reason"]:
+        why = doubt(alone, by_interval=excludes, tests=tests)
+        if why is None and row.get("low", 0.0) > 0:  # the runner-up is beaten, others are not
+            why = note(Reason.BEHIND_NOT_SHOWN, others=row["close"])
+        row |= noted(*row["note"], why=why)

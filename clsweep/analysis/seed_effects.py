@@ -48,17 +48,19 @@ class SeedBlocks:
 
     @property
     def of_mean(self) -> float:
-        """Variance of a level that all rows share alike, by the seeds: mean_square / (n S)."""
+        """Variance of a level that all rows share alike, by the seeds: mean_square / (rows S)."""
         return self.mean_square / (self.rows * self.num_seeds)
 
     def without(self, table: Array) -> Array:
-        """The table less the effects, its residuals enlarged to the noise that is left:
-        (n - 1) (S - 1) degrees of freedom are not n (S - 1).
+        """The table less the effects, its residuals enlarged to the noise that is left: the effects
+        take their degrees of freedom of sum_i (S_i - 1), so that (n - 1) (S - 1) are left.
         """
-        num, even = len(table), table - self.effects
+        even = table - self.effects
         counts = np.maximum(np.isfinite(even).sum(axis=1, keepdims=True), 1)
         means = np.nansum(even, axis=1, keepdims=True) / counts
-        return np.asarray(means + (even - means) * np.sqrt(num / max(num - 1, 1)))
+        every = float((counts - 1).sum())
+        left = every - self.freedom
+        return np.asarray(means + (even - means) * np.sqrt(every / left if left > 0 else 1.0))
 
 
 def seed_blocks(table: Array) -> SeedBlocks | None:

@@ -14,10 +14,10 @@ from clsweep.analysis import TAIL, seed_effects
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_effects
-from clsweep.analysis.noise import noise_of
+from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.score_table import drop_nan_columns, row_means
-from clsweep.analysis.seed_effects import adjusted_for_seeds, without_seeds
+from clsweep.analysis.score_table import row_means
+from clsweep.analysis.seed_effects import adjusted_for_seeds
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
@@ -98,14 +98,12 @@ def _rows(
     for sweep in sweeps:
         table, configs = sweep.scores[sweep.alive], sweep.configs[sweep.alive]
         drop_order = [(0, 0), (0, width - table.shape[1])]
-        tables.append(np.pad(table, drop_order, constant_values=np.nan))
+        tables.append(np.pad(adjusted_for_seeds(table), drop_order, constant_values=np.nan))
         frame = config_means(trials, sweep, metric, list(scores)).reindex(configs)
         frames.append(frame.assign(objective=sweep.objective, config=configs))
     of_all, places = np.concatenate(tables), pd.concat(frames, ignore_index=True)
     # What a seed gives to all cancels in a loss; columns of other seeds have no such part.
     is_shared = all(np.array_equal(sweep.seeds, sweeps[0].seeds) for sweep in sweeps)
-    silent = np.concatenate([sweep.silent[sweep.alive] for sweep in sweeps])
-    still = without_seeds(of_all, silent) if is_shared else of_all
     seen = ((sweep.images, sweep.alive) for sweep in sweeps)
     images = stack_effects([each and each.rows(alive) for each, alive in seen])
     notes = sweeps[0].missing if len(sweeps) == 1 else ()  # of several, each has its own row
@@ -119,14 +117,14 @@ def _rows(
         if num < 2:
             rows += [row | noted(*notes, why=note(Reason.ONE_SCORED))] if num else []
             continue
-        values = drop_nan_columns(adjusted_for_seeds(of_all[known]))
+        values = of_all[known]
         means, pick = row_means(values), int(score.argmax())
         place = places[known].iloc[pick]
         own = zip(sweeps, np.split(known, np.cumsum(list(map(len, tables)))[:-1]), strict=True)
         loss = max(_best_level(*each) for each in own) - means[pick]
         regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
         seen_in = images and images.rows(known)
-        low, high, why = _interval(drop_nan_columns(still[known]), pick, seen_in)
+        low, high, why = _interval(noise_of(values, by_seed=is_shared), means, pick, seen_in)
         link = rank_correlation(np.column_stack([score, means]), withheld)
         [sweep] = [each for each in sweeps if each.objective == place["objective"]]
         at = sweep.label(int(np.flatnonzero(sweep.configs == place["config"])[0]))
@@ -151,16 +149,14 @@ def _best_level(sweep: Sweep, known: NDArray[np.bool_]) -> float:
 
 
 def _interval(
-    values: Array, pick: int, images: ImageEffects | None
+    noise: Noise, means: Array, pick: int, images: ImageEffects | None
 ) -> tuple[float, float, Note | None]:
     """Of max_j theta_j - theta_p; NaN and the reason where the seeds show no noise."""
-    counts = np.isfinite(values).sum(axis=1)
-    noise = noise_of(values)
+    counts = noise.counts
     if not noise.freedom:
         return np.nan, np.nan, note(Reason.ONE_SEED)
     if not noise.pooled > 0:
         return np.nan, np.nan, note(Reason.NO_NOISE)
-    means = row_means(values)
     lead = np.delete(means - means[pick], pick)
     own = noise.doubt
     even, alone = (1 - own) * noise.pooled / counts, own * noise.own / counts
@@ -171,7 +167,7 @@ def _interval(
     if images:
         variance = variance + np.delete(images.against(pick), pick)
     error = np.sqrt(variance)
-    low = np.max(lead + special.stdtrit(freedom, TAIL / (len(lead) * len(values))) * error)
+    low = np.max(lead + special.stdtrit(freedom, TAIL / (len(lead) * len(means))) * error)
     high = np.max(lead - special.stdtrit(freedom, TAIL) * error)
     return max(0.0, float(low)), max(0.0, float(high)), None
 

@@ -171,9 +171,10 @@ _FORMULAS = described(
     config="number of the configuration within its objective",
     at="its swept hyperparameters",
     score="its mean over the seeds; picked on its own noise, so optimistic",
-    low="t-interval of score: score -+ t s_i / sqrt(S_i), s_i = seed noise, pooled where it is "
-    "even, and with it what a seed does to all settings, where that is seen; it knows nothing of "
-    "the picking and ends where the metric ends",
+    low="t-interval of score, without failed trials: its half width is the root of the sum of "
+    "two squares, t^2 MS_b / (n S_i) of the seeds and t^2 MS_e (1 - 1 / n) / S_i of the residual, "
+    "each t with its own degrees of freedom. Where noise is uneven MS_e is the setting's own. It "
+    "knows nothing of the picking and ends where the metric ends",
     num_seeds="seeds that the score rests on",
     when_tuned="level of the best without the luck of the pick: one part of the seeds picks it, "
     "another scores it (of compare --tuned); on the fresh seeds once there are any",

@@ -297,7 +297,7 @@ _FORMULAS = described(
     sd_low="interval of sd, for the spread to expect with this many seeds",
     sd_star="sqrt( max(0, sd^2 - s_w^2 / S - v) ): the spread due to hyperparameters alone; s_w^2 "
     "= pooled within-configuration seed variance, S = harmonic mean of seeds per configuration; "
-    "both of the scores without what a seed gives to all, where that is seen; v = what the scored "
+    "both of the scores without what a seed gives to all; v = what the scored "
     "images add to the variance of the m_i, 0 where intervals are for these alone",
     range="best - worst (always >= 0): the drop that papers print; none where worst has none",
     best="m_i of the best configuration, that of `recommend`; picked on its own noise, so "

@@ -216,7 +216,9 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         rows = trials.groupby(CONFIG, dropna=False, sort=False).ngroup().to_numpy()
         first = np.unique(rows, return_index=True)[1]
         settings = set()
-        for c in filter(lambda c: tidy.is_plain(trials[c]), candidates):
+        for c in candidates:
+            if not tidy.is_plain(trials[c]):
+                continue
             codes = trials[c].factorize(use_na_sentinel=False)[0]
             settings |= {c} if (codes == codes[first][rows]).all() else set()
         # Each value stands in two configurations of an objective on average.

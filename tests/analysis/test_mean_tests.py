@@ -163,3 +163,15 @@ def test_a_shift_of_a_sampled_design_is_no_difference():
         pair = [sweep(*side, tau=range(40), sampler="random") for side in sides]
         false += one(*pair)["resolved"]
     assert false <= 3
+
+
+def test_a_winner_ahead_of_the_runner_up_alone_says_against_whom_it_is_not_resolved():
+    rng, sides = np.random.default_rng(1), {"dcl": (90, 0.1), "dclw": (89, 0.1), "noisy": (85, 12)}
+    scores = {name: rng.normal(top, noise, (3, 5)) for name, (top, noise) in sides.items()}
+    scores["noisy"] += 85 - scores["noisy"].mean(axis=1, keepdims=True)
+    table = region_winners([sweep(name, x, tau=range(3)) for name, x in scores.items()], by="tau")
+    row = table.iloc[0]
+    assert list(row[["objective", "runner_up"]]) == ["dcl", "dclw"]
+    assert row["low"] > 0
+    assert not row["resolved"]
+    assert row["note"] == (note(Reason.BEHIND_NOT_SHOWN, others="noisy"),)
