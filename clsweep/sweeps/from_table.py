@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from clsweep.analysis.scales import followers, is_numeric_column
 from clsweep.analysis.sweep import Sweep
@@ -215,12 +216,8 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
         configs = trials.drop_duplicates(CONFIG)
         rows = trials.groupby(CONFIG, dropna=False, sort=False).ngroup().to_numpy()
         first = np.unique(rows, return_index=True)[1]
-        settings = set()
-        for c in candidates:
-            if not tidy.is_plain(trials[c]):
-                continue
-            codes = trials[c].factorize(use_na_sentinel=False)[0]
-            settings |= {c} if (codes == codes[first][rows]).all() else set()
+        plain = [c for c in candidates if tidy.is_plain(trials[c])]
+        settings = {c for c in plain if _is_setting(trials[c], rows, first)}
         # Each value stands in two configurations of an objective on average.
         recurring = {
             c
@@ -239,6 +236,14 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     left_out = [column for column in candidates if column not in swept]
     note = f"read as hyperparameters: {', '.join(swept) or 'none'}; not: {', '.join(left_out)}"
     return swept, f"{note}; params names others" if left_out else ""
+
+
+def _is_setting(column: pd.Series[Any], rows: NDArray[Any], first: NDArray[Any]) -> bool:
+    """True for one value in each configuration; rows: (n,) configuration of each trial, `first` the
+    first trial of each.
+    """
+    codes = column.factorize(use_na_sentinel=False)[0]
+    return bool((codes == codes[first][rows]).all())
 
 
 def _axes_note(sweeps: Sequence[Sweep], given: Mapping[str, str]) -> str:
