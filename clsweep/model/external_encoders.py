@@ -187,6 +187,18 @@ def _split_norms(network: nn.Module) -> nn.Module:
     return network
 
 
+def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
+    """A network on the meta device, without values; with them at first where its widths are
+    computed from values of tensors, as those of torchvision's RegNet.
+    """
+    try:
+        with torch.device("meta"):
+            return make()
+    except RuntimeError:  # the value of a tensor was asked for, which has none
+        with torch.device("cpu"):
+            return make().to("meta")
+
+
 def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int) -> nn.Module:
     """The network, with the width of its features.
 
@@ -195,8 +207,8 @@ def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int
             not share its batch norms.
     """
     x_NCSS = torch.empty(_PROBE, inputs(channels), size, size, device="meta")
+    blueprint = on_meta(make).eval()
     with torch.device("meta"), torch.no_grad():
-        blueprint = make().eval()
         try:
             features = blueprint(x_NCSS)
         except Exception as error:  # libraries raise anything at sizes

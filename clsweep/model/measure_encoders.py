@@ -11,7 +11,7 @@ import torch
 
 from clsweep.catalog import COMPONENT, implementation
 from clsweep.errors import first_line
-from clsweep.model.external_encoders import take_channels
+from clsweep.model.external_encoders import on_meta, take_channels
 from clsweep.model.initial_weights import fitting
 
 
@@ -19,9 +19,9 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
     """{"num_features": D}, or {"error": one line}; builds on the meta device, without values."""
     row = COMPONENT["encoder"][config["encoder"]]
     try:
+        given = {name: config[name] for name in (*row.owns, *row.takes)}
+        network = on_meta(lambda: implementation(row)(**given))
         with torch.device("meta"):
-            given = {name: config[name] for name in (*row.owns, *row.takes)}
-            network = implementation(row)(**given)
             if "channels" not in row.takes:
                 take_channels(network, config["channels"])
         if config.get("init", "none") != "none":

@@ -40,6 +40,7 @@ def images(size: int, channels: int = 3) -> Tensor:
         ("timm/mobilenetv3_small_050", 32, 3, 1024),  # not its own num_features
         ("torchvision/shufflenet_v2_x0_5", 32, 5, 1024),
         ("torchvision/mobilenet_v3_small", 32, 3, 1024),
+        ("torchvision/regnet_y_400mf", 32, 5, 440),  # of widths by values of tensors
         ("tests.model.own_encoders:pooled", 32, 5, 6),
         ("tests.model.own_encoders:of_three", 32, 5, 6),
         ("resnet20", 32, 2, 64),
