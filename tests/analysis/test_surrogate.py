@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from clsweep.analysis.sobol import Integrals
+from clsweep.analysis.sobol import Integrals, halton
 from clsweep.analysis.surrogate import Space, cross_validate, fit, read_space
 from tests.analysis.truths import ishigami, planted
 
@@ -122,3 +122,11 @@ def test_a_number_without_a_place_on_its_axis():
     swept = planted(lambda u: u[:, 0], RNG.random((20, 1)), rng=RNG, lam=lam)
     with pytest.raises(ValueError, match="some configurations have no place on the axis of lam"):
         read_space(swept)
+
+
+def test_halton_points_are_those_of_scipy():
+    from scipy.stats import qmc
+
+    for num, num_dims in ((160, 8), (7, 1), (300, 40)):
+        expected = qmc.Halton(num_dims, scramble=False).random(num)
+        np.testing.assert_array_equal(halton(num, num_dims), expected)
