@@ -68,6 +68,10 @@ class Integrals:
         weighted = list(zip(self.weights, self.values, strict=True))
         self.means = [weight @ value for weight, value in weighted]
         self.squares = [value.T @ (weight[:, None] * value) for weight, value in weighted]
+        self.form = self.squares[0].copy()  # E f^2 = w^T form w
+        for square in self.squares[1:]:
+            self.form *= square
+        self.form *= self.variance**2
 
     def without(self, *params: int) -> Array:
         """(b,) product of the means of all the other parameters."""
@@ -79,22 +83,14 @@ class Integrals:
 
     def total_variance(self, drawn: Array) -> Array:
         """Var(f) of draws (b, P)."""
-        form = self.squares[0].copy()
-        for square in self.squares[1:]:
-            form *= square
-        form *= self.variance**2
-        return _quadratic(form, drawn) - np.square(self.without() @ drawn)
+        return _quadratic(self.form, drawn) - np.square(self.without() @ drawn)
 
     def total_effect(self, param: int, drawn: Array) -> Array:
         """ST_p Var(f)."""
-        mean = self.means[param]
-        form = np.outer(mean, mean)
-        np.subtract(self.squares[param], form, out=form)
-        form *= self.variance**2
-        for other, square in enumerate(self.squares):
-            if other != param:
-                form *= square
-        return _quadratic(form, drawn)
+        mean, rest = self.means[param], self.form / self.squares[param]
+        rest *= mean
+        rest *= mean[:, None]
+        return _quadratic(np.subtract(self.form, rest, out=rest), drawn)
 
     def main_effect(self, param: int, drawn: Array) -> Array:
         """S_p Var(f)."""

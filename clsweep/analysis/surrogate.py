@@ -341,7 +341,8 @@ class _Posterior:
         self.gaps = np.sqrt(5.0) * np.stack([distance.pdist(column) for column in columns])
         self.mean, self.width = np.repeat(PRIORS, [len(columns), len(columns), 1, 1], axis=0).T
         self._targets, self._noise = targets, noise
-        self._parts, self._pairs = np.empty((4, *self.gaps.shape)), np.empty((2, len(self.gaps[0])))
+        self._factors, self._slopes = np.empty((2, *self.gaps.shape))
+        self._scaled, self._decay, self._kernel = np.empty((3, self.gaps.shape[1]))
 
     def loss(self, theta: Array) -> tuple[float, Array]:
         """-log p(y | theta) p(theta) without its constant, and its gradient."""
@@ -362,46 +363,30 @@ class _Posterior:
         slope = inverted.T - np.outer(solved, solved)  # twice d loss / d covariance
         trace = 0.5 * float(slope.trace())
         by_kernel = distance.squareform(slope, checks=False) * kernel
-        of_factors = self._slopes(by_kernel, weight)
-        of_all = [by_kernel.sum() + variance * trace, nugget * trace]
-        return value + prior, np.concatenate([of_factors, of_all]) + off / self.width
+        by_factor, total = np.divide(by_kernel, self._factors, out=self._factors), by_kernel.sum()
+        gradient = np.empty(len(theta))
+        gradient[:num_params] = np.einsum("pk,pk->p", by_factor, self._slopes)
+        gradient[num_params:-2] = (1.0 - weight) * (total - by_factor.sum(axis=1))
+        gradient[-2] = total + variance * trace
+        gradient[-1] = nugget * trace
+        return value + prior, gradient + off / self.width
 
     def _factorise(self, inverse_lengths: Array, weights: Array) -> Array:
-        """prod_p k_p of every pair; in place each -a, exp(-a), m(a) and k_p."""
-        product, line = self._pairs
+        """prod_p k_p of every pair; beside it each k_p and its slope -dk_p / d log l_p."""
+        product, scaled, decay = self._kernel, self._scaled, self._decay
         product[:] = 1.0
-        rows = zip(self.gaps, *self._parts, inverse_lengths, weights, strict=True)
-        for gap, scaled, decay, body, factor, inverse_length, weight in rows:
+        rows = zip(self.gaps, self._factors, self._slopes, inverse_lengths, weights, strict=True)
+        for gap, factor, slope, inverse_length, weight in rows:
             np.multiply(gap, -inverse_length, out=scaled)
             np.exp(scaled, out=decay)
-            np.multiply(scaled, scaled, out=body)
-            body /= 3.0
-            np.subtract(1.0, scaled, out=line)
-            body += line
-            body *= decay
-            np.multiply(body, weight, out=factor)
+            decay *= weight
+            np.subtract(1.0, scaled, out=slope)
+            scaled *= scaled
+            scaled *= 1.0 / 3.0
+            np.add(slope, scaled, out=factor)
+            factor *= decay
             factor += 1.0 - weight
             product *= factor
+            slope *= scaled
+            slope *= decay  # -m' a = a^2 (1 + a) exp(-a) / 3
         return product
-
-    def _slopes(self, by_kernel: Array, weights: Array) -> Array:
-        """Slope in each log length, then in each logit weight, given d loss / d log k of every
-        pair.
-        """
-        slopes, part = np.empty((2, len(weights))), self._pairs[1]
-        for row, (scaled, decay, body, factor, weight) in enumerate(
-            zip(*self._parts, weights, strict=True)
-        ):
-            by_factor = np.divide(by_kernel, factor, out=factor)
-            by_factor *= weight
-            np.multiply(by_factor, 1.0 - weight, out=part)
-            body -= 1.0
-            part *= body
-            slopes[1, row] = part.sum()
-            by_factor *= scaled  # -m' a = a^2 (1 + a) exp(-a) / 3
-            by_factor *= scaled
-            by_factor *= np.subtract(1.0, scaled, out=part)
-            by_factor *= decay
-            by_factor /= 3.0
-            slopes[0, row] = by_factor.sum()
-        return slopes.ravel()
