@@ -306,6 +306,8 @@ def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class):
     ("files", "says"),
     [
         ({"a.txt": b"-"}, "expected images in train-*.tar, given none"),
+        ({"a.01.png": png(PICTURES[0]), "a.01.cls": b"0"},
+         "named KEY.jpg, where KEY ends at the first dot, given KEY.01.png"),
         ({"a.png": png(PICTURES[0]), "a.cls": b"ant"},
          "a.cls: expected whole numbers from 0 on, one class for each image, given b'ant'"),
         ({"a.png": png(PICTURES[0]), "a.cls": b"0.5"},

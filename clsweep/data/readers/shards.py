@@ -66,7 +66,10 @@ def shards_layout(place: DataPlace) -> DataLayout:
     others.update(path.name for path in root.iterdir() if path.name not in used)
     labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in DATA_PARTS}
     if not samples["train"]:
-        raise layout_error(root, "images in train-*.tar", "none")
+        dotted = [kind for kind in rest if kind.lower().endswith(IMAGE_SUFFIXES)]
+        rule = " named KEY.jpg, where KEY ends at the first dot" if dotted else ""
+        given = f"KEY.{dotted[0]}" if dotted else "none"
+        raise layout_error(root, f"images in train-*.tar{rule}", given)
 
     def read(part: str, row: int) -> io.BytesIO:
         sample = samples[part][row]
