@@ -127,6 +127,9 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     """Notes on rows that the table lacks, and on scores that do not compare."""
     frame = results.confirm(top=top)
     notes = [CONFIRMED_ON_TEST] if results.tables.score_on == "test" else []
+    is_tested = not notes and f"test_{results.data.metric}" in {f.name for f in test_fields()}
+    if is_tested and frame["fresh"].notna().any() and frame["test"].isna().all():
+        notes.append("no score on the test split: none of its images has a class")
     fewer = fewer_fresh(frame)
     for at in frame.index[fewer.notna()]:
         which = " ".join(filter(None, frame.loc[at, ["objective", "at"]]))

@@ -66,7 +66,7 @@ def searched(write_study, tmp_path):
     return search
 
 
-def confirmed_in(folder, study, *, lift=0.0):
+def confirmed_in(folder, study, *, lift=0.0, has_test=True):
     """A confirmation that never ran; the fresh scores are those of the search, `lift` higher."""
     planned, results = plan_confirmation(study, folder), folder.confirmation
     known = results.plan().to_pylist() if results.exists() else []
@@ -74,7 +74,8 @@ def confirmed_in(folder, study, *, lift=0.0):
     rows |= {trial.trial_id: plan_row(study, trial) for trial in planned}
     results.create(study.document.dump(), list(rows.values()))
     for trial in planned:
-        scores = {"knn_top1": score(trial) + lift, "test_knn_top1": score(trial) - 10}
+        scores = {"knn_top1": score(trial) + lift}
+        scores |= {"test_knn_top1": score(trial) - 10} if has_test else {}
         results.add_trial(plan_row(study, trial) | {"status": "finished", **scores})
 
 
@@ -135,6 +136,15 @@ def test_failed_and_unfinished_configurations_are_left_out_and_counted(searched)
     notes = confirm_notes(clsweep.open_results(folder.path), top=None)
     assert any(note.startswith("dcl: 1 of 2 configurations left out") for note in notes)
     assert not any(note.startswith("simclr") for note in notes)
+
+
+@pytest.mark.parametrize("has_test", [True, False])
+def test_a_test_split_without_classes_is_said_to_have_no_score(searched, has_test):
+    folder = searched(confirm={"top": 1, "seeds": [10]})
+    confirmed_in(folder, confirming_study(folder), has_test=has_test)
+    notes = confirm_notes(clsweep.open_results(folder.path), top=None)
+    says = "no score on the test split: none of its images has a class"
+    assert (says in notes) == (not has_test)
 
 
 def test_a_search_without_a_finished_configuration_cannot_be_confirmed(write_study, tmp_path):
