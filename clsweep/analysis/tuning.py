@@ -212,7 +212,7 @@ def _crossfit(
 
 def _rising_curve(sweep: Sweep, weights: Array) -> Array:
     """(K,) the expected score of the best of k, which more tries never lower: the isotonic
-    regression of `_curve` between its first value and the best level (Barlow et al. 1972,
+    regression of `_curve` between the mean and the best level (Barlow et al. 1972,
     Statistical Inference under Order Restrictions).
     """
     from scipy.optimize import isotonic_regression  # slow to import
@@ -220,9 +220,10 @@ def _rising_curve(sweep: Sweep, weights: Array) -> Array:
     point = _curve(without_gaps(sweep.scores), weights, image_parts(sweep.images))
     if not np.isfinite(point).all() or not sweep.has_repeats:
         return point
-    parts = image_parts(sweep.images, sweep.alive)
-    best = float(best_level(without_gaps(sweep.scores[sweep.alive]), parts))
-    return np.clip(isotonic_regression(point).x, point[0], max(best, point[0]))
+    levels = without_gaps(sweep.scores[sweep.alive])
+    best = float(best_level(levels, image_parts(sweep.images, sweep.alive)))
+    point[0] = row_means(levels).mean()  # as it is but for what gaps do to the folds
+    return np.clip(isotonic_regression(point).x, point[0], best)
 
 
 def _curve(scores: Array, weights: Array, parts: Array | None) -> Array:

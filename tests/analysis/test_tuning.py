@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.robustness import robustness
 from clsweep.analysis.sweep import FAILED_AS
 from clsweep.analysis.tuning import (
     BEST_OF_K_COLUMNS,
@@ -168,3 +169,16 @@ def test_a_shift_of_the_seeds_does_not_hide_what_tuning_gains():
     widths = [row["tunability_high"] - row["tunability_low"] for row in (plain, shifted)]
     assert plain["tunability"] == pytest.approx(shifted["tunability"])
     assert widths[1] == pytest.approx(widths[0], rel=0.5)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_the_curve_rises_from_the_mean_to_the_best_level(share):
+    rng = np.random.default_rng(5)
+    for _ in range(10):
+        scores = 80 + rng.normal(size=(9, 3))
+        scores[:, 1:][rng.random((9, 2)) < share] = NAN
+        sweep = sweep_of(scores)
+        curve = expected_best_of_k([sweep])["expected"].to_numpy()
+        row = robustness([sweep]).iloc[0]
+        assert (np.diff(curve) >= 0).all()
+        assert [curve[0], curve[-1]] == pytest.approx([row["mean"], row["best_level"]])
