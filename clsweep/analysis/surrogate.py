@@ -246,13 +246,14 @@ def fit(
     noise: Array,
     *,
     start: Array | None = None,
+    tolerance: float = 1e-5,
 ) -> Surrogate:
     """Fit the hyperparameters and condition on (n, q) inputs with their means (n,) and noise
     variances (n,).
 
     The configurations are taken as they come: the first MAX_FIT for the hyperparameters, the first
     MAX_CONDITION to condition on, so shuffle them before. start: theta to start from, two starts by
-    default.
+    default. tolerance: of the loss, by its size or by 1.
     """
     inputs, means, noise = inputs[:MAX_CONDITION], means[:MAX_CONDITION], noise[:MAX_CONDITION]
     centre, scale = float(means.mean()), float(means.std())
@@ -273,7 +274,7 @@ def fit(
             jac=True,
             method="L-BFGS-B",
             bounds=np.stack([mean - 4.0 * width, mean + 4.0 * width], axis=1),
-            options={"maxiter": 60, "ftol": 1e-5},
+            options={"maxiter": 60, "ftol": tolerance},
         )
         bests.append((float(optimum.fun), np.asarray(optimum.x)))
     theta = min(bests, key=lambda best: best[0])[1]
