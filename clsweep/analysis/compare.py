@@ -171,7 +171,7 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
     if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
         a, b, stat = replace(a, fresh={}), replace(b, fresh={}), _TUNED
-    if stat == _TUNED:
+    if stat == _TUNED and not (a.seeds_apart or b.seeds_apart):
         row, why, notes = tuned_difference(a, b)
         return [blank | row | noted(*notes, why=why)]
     missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]

@@ -64,6 +64,8 @@ def _rows(whole: Sweep, name: str) -> list[dict[str, Any]]:
         half = np.hypot(half, images.half_width(seen.of_each))
     ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))
     ends[0 if sweep.sign > 0 else 1, np.bincount(groups, sweep.unknown, num) > 0] = np.nan
+    if sweep.seeds_apart:
+        ends[:] = np.nan
     low, high = sweep.limited(ends)
     places = regions.low
     if sweep.scales[name] != "category":  # of a bin the centre of its configurations on the axis

@@ -66,6 +66,8 @@ TEXTS = {
     "NOBODY_ELSE": "nobody else has a score here",
     "SEVERAL_SETTINGS": "{configs} configurations have the printed settings",
     "PROTOCOL_UNKNOWN": "the study does not plan it at the paper's scale",
+    "SEEDS_APART": "{parts} parts of the settings share no seed: what their seeds give cannot be "
+    "told from what the settings do",
     # What it would take.
     "NEEDS_CONFIGS": "needs more configurations, about {needs_configs}, or more seeds",
     "NEEDS_SEEDS": "needs about {needs_seeds} seeds for the seed noise to be a quarter of the "

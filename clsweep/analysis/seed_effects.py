@@ -67,11 +67,14 @@ def seed_blocks(table: Array) -> SeedBlocks | None:
     """The blocks of a table (n, S) of seeds, NaN = no score; None where no seed can be told from
     the noise.
 
-    Seeds that fewer than half of the rows have, or one of several, are no blocks: what they add to
-    a mean is noise.
+    Seeds that one row of several has are no blocks, nor are those that fewer than half have, where
+    two others are: what they add to a mean is noise.
     """
     known = np.isfinite(table)
-    known &= known.sum(axis=0) >= max(len(table) / 2, min(2, len(table)))
+    num_rows = known.sum(axis=0)
+    is_shared = num_rows >= min(2, len(table))
+    is_usual = is_shared & (num_rows >= len(table) / 2)
+    known &= is_usual if is_usual.sum() > 1 else is_shared
     known &= known.sum(axis=1, keepdims=True) > 1  # others say nothing of b
     is_block, has_two = known.any(axis=0), known.any(axis=1)
     if not 1 < is_block.sum() <= MOST_SEEDS:
@@ -91,6 +94,25 @@ def seed_blocks(table: Array) -> SeedBlocks | None:
     rows, num_seeds = float(np.trace(design)) / freedom, int(is_block.sum())
     mean_square = max(0.0, float(sums @ effects[is_block]) / freedom)
     return SeedBlocks(effects, mean_square, freedom, rows, num_seeds, whole)
+
+
+def num_unconnected(table: Array) -> int:
+    """Parts of a table (n, S), NaN = no score, that share no seed. Only rows that have two seeds in
+    common with others count: single seeds, and those of one row, are as if drawn.
+
+    How far the seeds of parts are apart cannot be told from what sets their rows apart (connected
+    data: Searle 1971, Linear Models, section 7.4).
+    """
+    known = np.isfinite(table)
+    known = known[:, known.sum(axis=0) > 1]
+    known = known[known.sum(axis=1) > 1]
+    number, left = 0, known.any(axis=0)
+    while left.any():
+        part = np.arange(len(left)) == left.argmax()
+        while (wider := known[known[:, part].any(axis=1)].any(axis=0)).sum() > part.sum():
+            part = wider
+        number, left = number + 1, left & ~part
+    return number
 
 
 def without_seeds(table: Array, silent: NDArray[np.bool_] | None = None) -> Array:

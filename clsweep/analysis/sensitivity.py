@@ -147,6 +147,8 @@ def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
     """Why there is nothing to measure; None where there is."""
     if sweep.not_measured and not searched:
         return sweep.not_measured
+    if sweep.seeds_apart:
+        return sweep.seeds_apart
     if not sweep.params:
         return sweep.too_few or note(Reason.NOTHING_SWEPT)
     if sweep.alive.sum() < 2:

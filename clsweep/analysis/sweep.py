@@ -16,7 +16,7 @@ from clsweep.analysis.image_intervals import ImageEffects, TrialHits
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import row_means
-from clsweep.analysis.seed_effects import adjusted_for_seeds
+from clsweep.analysis.seed_effects import adjusted_for_seeds, num_unconnected
 from clsweep.display.numbers import setting_column
 from clsweep.errors import nearest
 
@@ -172,7 +172,7 @@ class Sweep:
     def missing(self) -> tuple[Note, ...]:
         """Notes on trials of the plan without a score: failed, stopped, skipped, or not run yet."""
         notes = [*self.failures, *self.cut_short]
-        return (*notes, self.too_few) if self.too_few else tuple(notes)
+        return tuple(filter(None, (*notes, self.seeds_apart, self.too_few)))
 
     @property
     def failures(self) -> tuple[Note, ...]:
@@ -192,8 +192,16 @@ class Sweep:
 
     @property
     def nothing(self) -> Note | None:
-        """Why there is nothing to say of the space as a whole: no even samples, or no score."""
-        return self.not_measured or self.no_score
+        """Why there is nothing to say of the space as a whole: no even samples, no score, or none
+        that compares with the others.
+        """
+        return self.not_measured or self.no_score or self.seeds_apart
+
+    @cached_property
+    def seeds_apart(self) -> Note | None:
+        """A note where parts of the settings ran on seeds of their own."""
+        parts = num_unconnected(self.scores[self.alive & ~self.silent])
+        return note(Reason.SEEDS_APART, parts=parts) if parts > 1 else None
 
     @property
     def no_score(self) -> Note | None:
