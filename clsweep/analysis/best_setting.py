@@ -243,7 +243,7 @@ def _by_noise(estimate: float, tables: tuple[Array, Array], *, by_seed: bool) ->
     by_seed &= not any(noise_of(table).is_uneven for table in tables)  # a shift is in their own
     noises = [noise_of(table, by_seed=by_seed) for table in tables]
     freedom = min((noise.freedom for noise in noises if noise.freedom), default=0.0)
-    if not freedom:
+    if not freedom or any((noise.counts < 2).all() for noise in noises):
         return Evidence(estimate)
     draws = []
     for stream, (table, noise) in enumerate(zip(tables, noises, strict=True)):

@@ -170,10 +170,7 @@ def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Colu
         Column(
             "p",
             p_of("p"),
-            means="by flipping signs or, if larger, by t with the images; least p: the least that "
-            "flips could be"
-            if of_means
-            else "",
+            means="by t" if of_means else "",
             drop_order=4,
         ),
         Column("p Holm", p_of("p_holm")),

@@ -174,3 +174,12 @@ def test_columns_are_seeds_only_where_no_score_is_missing():
         assert row["low"] < row["estimate"] < row["high"]
         assert not row["resolved"]
         assert row["num_pairs"] == 0
+
+
+def test_a_side_with_one_seed_left_has_no_interval_beside_one_with_two():
+    scores = 80 + np.random.default_rng(0).normal(size=(2, 2))
+    lost = np.where([True, False], np.nan, scores)
+    a, b = (sweep_of(x, tau=np.array([0.1, 0.2])) for x in (lost, scores))
+    row = compare([a, replace(b, objective="other")], stat="tuned").iloc[0]
+    assert row["reason"] == Reason.ONE_SEED
+    assert np.isnan(row["low"])
