@@ -15,6 +15,7 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, rank_key
 from clsweep.analysis.array_types import Array
+from clsweep.analysis.bootstrap import noisy_tables
 from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import image_parts, variance_of_difference
@@ -24,7 +25,6 @@ from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.score_table import EPSILON
 from clsweep.analysis.seed_effects import without_gaps
 from clsweep.analysis.sweep import Sweep
-from clsweep.analysis.tuning import noisy_tables
 
 ScoresAndParts = tuple[Array, Array | None]  # (n, S) and the parts of the images
 PAIR = np.array([1.0, -1.0])
@@ -172,7 +172,7 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
 
     On the study's seeds each level is cross-fitted (`cross_fit_folds`). The interval is t SE about
     the estimate, SE from bootstrap tables of new noise around shrunken means
-    (`tuning.noisy_tables`). Where a setting that lacks seeds scores higher than the one named, it
+    (`noisy_tables`). Where a setting that lacks seeds scores higher than the one named, it
     reaches to the difference with that one too.
     """
     pick_a, pick_b = best_setting(a), best_setting(b)

@@ -11,7 +11,7 @@ taken out before (`seed_effects.without_seeds`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy import special
@@ -163,3 +163,19 @@ def redrawn_tables(table: Array, rng: np.random.Generator) -> Callable[[int], Ar
 def in_resample_order(values: Array) -> Array:
     """In the memory order of the resamples, which is faster."""
     return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
+
+
+def noisy_tables(
+    table: Array, rng: np.random.Generator | None = None, *, redraw: bool = False
+) -> Iterator[Array]:
+    """Resampled tables, in chunks of (B, n, S), of a packed one (n, S).
+
+    The configurations as they are, under new noise (`redrawn_tables`). redraw:
+    configurations drawn again with the scores they have instead: rows are independent, and hold
+    effect and noise alike.
+    """
+    rng = rng or np.random.default_rng(DRAWS_SEED)
+    draw, num, left = (redrawn_tables(table, rng), len(table), num_resamples(table))
+    for start in range(0, left, step := max(1, CHUNK_SCORES // table.size)):
+        size = min(step, left - start)
+        yield table[rng.integers(0, num, (size, num))] if redraw else draw(size)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.score_table import is_complete, rounding, row_means
+from clsweep.analysis.score_table import EPSILON, is_complete, rounding, row_means
 
 # Where scores are missing: parts that the scores of a row are left out in, and rounds of it.
 MOST_BLOCKS, MOST_FOLDS, FOLD_CELLS = 30, 60, 20_000
@@ -46,7 +46,9 @@ def tail_level(
         plain = np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
     if values.shape[-1] == 1:
         return np.asarray(plain)
-    if is_complete(values) and parts is None:
+    if num == 1 and values.ndim == 2:
+        level = _level_of_lowest(values, parts)
+    elif is_complete(values) and parts is None:
         picked = _lowest(values.sum(axis=-1)[..., None] - values, num)
         level = np.take_along_axis(values, picked, axis=-2).mean(axis=(-2, -1))
     else:
@@ -55,9 +57,21 @@ def tail_level(
             picked = _lowest(looks[..., None], num)[..., 0]
             levels.append(np.take_along_axis(scores, picked, axis=-1).mean(axis=-1))
         level = np.concatenate(levels).mean(axis=0)
-        if parts is not None:  # which add up to 0 but for rounding, where each fold picks the same
-            level = np.where(np.abs(level - plain) <= rounding(means), plain, level)
+    if parts is not None:  # which add up to 0 but for rounding, where each fold picks the same
+        level = np.where(np.abs(level - plain) <= rounding(means), plain, level)
     return np.asarray(np.clip(level, plain, means.mean(axis=-1)) if clipped else level)
+
+
+def _level_of_lowest(values: Array, parts: Array | None) -> Array:
+    """`tail_level` of one configuration of a table (n, S): of those that look alike the mean, which
+    does not hang on their order. Resamples have no such ties.
+    """
+    levels = []
+    for looks, scores in cross_fit_folds(values, parts):
+        slack = EPSILON * np.abs(looks, where=np.isfinite(looks), out=np.zeros_like(looks)).max()
+        lowest = looks <= looks.min(axis=-1, keepdims=True) + slack
+        levels.append(np.where(lowest, scores, 0.0).sum(axis=-1) / lowest.sum(axis=-1))
+    return np.asarray(np.concatenate(levels).mean())
 
 
 def best_level(values: Array, parts: Array | None = None, *, clipped: bool = True) -> Array:

@@ -28,7 +28,7 @@ TEXTS = {
     "OFF_AXIS": "{params}: missing at some configurations, or without a place on the axis: left "
     "out, and averaged over",
     "FEW_SETTINGS": "fewer than {least} settings: no {stat}",
-    "FEW_PAIRED": "{configs} configurations have both, at least {least} are needed",
+    "FEW_PAIRED": "a rank correlation needs {least} configurations with both scores, given {configs}",
     "NO_PAIR": "no pair of {a} and {b} has both scores",
     "NO_COUNTERPART": "{a} has one setting ({at}), at which {b} has no score",
     "NO_SETTING": "no setting has {at}",
@@ -61,6 +61,7 @@ TEXTS = {
     "SAME_SCORES": "both score the same at every seed",
     "NO_NOISE": "no interval: the seeds show no noise, or one side has no repeat",
     "NO_NOISE_OF_SETTINGS": "no interval: one setting, or none differs",
+    "ONE_DECIDES": "more than half of a sample's settings: one of them decides, so no interval",
     "ONE_SEED": "one seed: no interval",
     "ONE_SEED_NO_SPREAD": "one seed: no {stat}, which needs the seed noise",
     "NOBODY_ELSE": "nobody else has a score here",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap
+from clsweep.analysis import CONFIDENCE, TAIL
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.bootstrap import CHUNK_SCORES, FEW_RESAMPLES, num_resamples, redrawn_tables
+from clsweep.analysis.bootstrap import FEW_RESAMPLES, noisy_tables
 from clsweep.analysis.cross_fit import best_level, cross_fit_folds
 from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
+from clsweep.analysis.response import Response
+from clsweep.analysis.robustness import including, statistic_intervals
 from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, row_means
 from clsweep.analysis.seed_effects import without_gaps, without_seeds
 from clsweep.analysis.sweep import Sweep
@@ -60,10 +62,14 @@ def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         low = np.where(ks <= sweep.unknown.sum(), np.nan, low)  # all k tries may be of these
         low, high = sweep.limited(sweep.turned(low, high))
         notes = (*(() if sweep.has_repeats else ONE_SEED), *sweep.missing)
-        start = {"objective": sweep.objective} | noted(*notes, *sweep.lost(Reason.LOST_TRIES))
+        notes += tuple(sweep.lost(Reason.LOST_TRIES))
+        start = {"objective": sweep.objective} | noted(*notes)
+        one_decides = noted(*notes, why=note(Reason.ONE_DECIDES))
+        is_open = _one_decides(sweep, ks) & sweep.has_repeats
         columns = {"k": ks.tolist(), "expected": sweep.sign * point, "low": low, "high": high}
-        table = zip(*columns.values(), strict=True)
-        rows += [start | dict(zip(columns, cells, strict=True)) for cells in table]
+        for decides, *cells in zip(is_open, *columns.values(), strict=True):
+            causes = one_decides if decides else {}
+            rows.append(start | dict(zip(columns, cells, strict=True)) | causes)
     return pd.DataFrame(rows, columns=list(BEST_OF_K_COLUMNS))
 
 
@@ -76,11 +82,21 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     half = _half_width(draws)
     if len(draws) and not sweep.is_grid:  # with the t of so many
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
-        half[2 * ks > num] = np.nan  # one configuration decides
+        half[_one_decides(sweep, ks)] = np.nan
     if sweep.alive.any():
         half = np.hypot(half, half_width(*sweep.noise.of_seeds))
     half = np.hypot(half, _of_images(sweep, lambda tables: _curves(tables, weights)))
-    return point, point - half, point + half
+    low, high = point - half, point + half
+    # The best of one is the mean, whose interval stands in another table too.
+    mean = statistic_intervals(sweep, Response.of_configs(sweep), within=1.0).get("mean")
+    if mean and not _one_decides(sweep, 1):
+        low[0], high[0] = including(mean, point[0])
+    return point, low, high
+
+
+def _one_decides(sweep: Sweep, k: Any) -> Any:
+    """True for more tries than half of a sample's settings, where the best of them decides."""
+    return (not sweep.is_grid) & (2 * k > len(sweep.configs))
 
 
 def cost_of_tuning(
@@ -222,7 +238,10 @@ def _rising_curve(sweep: Sweep, weights: Array) -> Array:
         return point
     levels = without_gaps(sweep.scores[sweep.alive])
     best = float(best_level(levels, image_parts(sweep.images, sweep.alive)))
-    point[0] = row_means(levels).mean()  # as it is but for what gaps do to the folds
+    point[[0, -1]] = (
+        row_means(levels).mean(),
+        best,
+    )  # as they are but for gaps in the folds and ties
     return np.clip(isotonic_regression(point).x, point[0], best)
 
 
@@ -268,22 +287,6 @@ def _draws(sweep: Sweep, scores: Array, ks: NDArray[np.int64]) -> Array:
     weights = _weights(len(sweep.configs), ks)
     tables = noisy_tables(drop_nan_columns(scores), redraw=not sweep.is_grid)
     return np.concatenate([_curves(chunk, weights) for chunk in tables])
-
-
-def noisy_tables(
-    table: Array, rng: np.random.Generator | None = None, *, redraw: bool = False
-) -> Iterator[Array]:
-    """Resampled tables, in chunks of (B, n, S), of a packed one (n, S).
-
-    The configurations as they are, under new noise (`bootstrap.redrawn_tables`). redraw:
-    configurations drawn again with the scores they have instead: rows are independent, and hold
-    effect and noise alike.
-    """
-    rng = rng or np.random.default_rng(bootstrap.DRAWS_SEED)
-    draw, num, left = (redrawn_tables(table, rng), len(table), num_resamples(table))
-    for start in range(0, left, step := max(1, CHUNK_SCORES // table.size)):
-        size = min(step, left - start)
-        yield table[rng.integers(0, num, (size, num))] if redraw else draw(size)
 
 
 def _half_width(draws: Array) -> Array:

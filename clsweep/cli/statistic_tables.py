@@ -114,7 +114,7 @@ def print_statistic(
     chosen = with_levels(statistic.rows(frame, data), statistic.shown(frame, data, near))
     chosen = chosen.assign(**marked)
     header = statistic.header or str(statistic.title)
-    header = filled(header, near, data.metric_title, data.images)
+    header = filled(header, near, data.metric_title, data.images, data.unit)
     left_out = print_table(
         records_of(chosen),
         list(map(str, chosen)),
@@ -131,7 +131,8 @@ def print_statistic(
         *notes_of(frame),
     ]:
         print_note(f"- {note}")
-    print_hints(left_out, statistic.explained(near), explain=style.explain, command=style.command)
+    meanings = statistic.explained(chosen, data, near)
+    print_hints(left_out, meanings, explain=style.explain, command=style.command)
     print_next(following)
 
 

@@ -22,7 +22,7 @@ from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
-from clsweep.statistics.statistic import Column, Statistic
+from clsweep.statistics.statistic import Column, Statistic, p_of
 from clsweep.statistics.wording import interval, known, needed, num_of, number
 from clsweep.sweeps.named_contrasts import contrasts_with
 from clsweep.sweeps.notes import cause, status_text
@@ -228,7 +228,7 @@ CONTRASTS = Statistic(
         Column("what", drop_order=5, means="what is subtracted from what"),
         Column("metric", lambda row: row["metric"], drop_order=4),
         Column("effect", _seen, "its interval is corrected for all contrasts (Holm)"),
-        Column("p Holm", "p_holm", drop_order=2),
+        Column("p Holm", p_of("p_holm"), drop_order=2),
         Column("margin", lambda row: _number(row["margin"]), drop_order=1,
                means="a smaller effect counts as none"),
         Column("published", lambda row: _number(row["published"])),

@@ -70,6 +70,9 @@ def pareto(of: Statistics) -> pd.DataFrame:
         places = [(sweep, row) for sweep, t in zip(group, tables, strict=True) for row in t.index]
         is_ahead = known["on_front"] | known["by_fresh"].astype(bool)
         known["at"] = [x.label(row) * at for (x, row), at in zip(places, is_ahead, strict=True)]
+        # Of a setting that another one beats nothing is shown that a note could be about.
+        beaten = ~is_ahead & (known["reason"] == "")
+        known["note"] = [() if b else n for b, n in zip(beaten, known["note"], strict=True)]
         frames.append(known.sort_values("seconds", kind="stable"))
     return pd.concat(frames, ignore_index=True)
 

@@ -84,10 +84,15 @@ class Statistic:
         numbers = sorted({c.drop_order for c in self.columns if c.drop_order})
         return [[c.header for c in self.columns if c.drop_order == number] for number in numbers]
 
-    def explained(self, within: float) -> list[str]:
-        """The meaning of its columns, a text each."""
-        meanings = [f"{c.called or c.header}: {c.means}" for c in self.columns if c.means]
-        return [filled(text, within) for text in (self.intro, *meanings) if text]
+    def explained(self, table: pd.DataFrame, data: StudyData, within: float) -> list[str]:
+        """The meaning of the columns of a `shown` table, a text each."""
+        meanings = [
+            f"{each.called or each.header}: {each.means}"
+            for each in self.columns
+            if each.means and filled(each.header, within, data.metric_title) in table
+        ]
+        texts = [text for text in (self.intro, *meanings) if text]
+        return [filled(text, within, unit=data.unit) for text in texts]
 
     def shown(self, frame: pd.DataFrame, data: StudyData, within: float) -> pd.DataFrame:
         """The table for eyes."""
@@ -124,16 +129,18 @@ class Statistic:
         frame = self.full(context)
         if frame.empty or ("reason" in frame and not frame["reason"].map(is_measured).any()):
             return []
-        meanings = "; ".join(self.explained(context.within))
+        data, within = context.data, context.within
+        shown = self.shown(frame, data, within)
+        meanings = "; ".join(self.explained(shown, data, within))
         title = self.title(context) if callable(self.title) else self.title
-        caption, images = self.caption.replace("{columns}", meanings), context.data.images
+        caption = self.caption.replace("{columns}", meanings)
         return [
             Table(
                 name=self.name,
-                title=filled(title, context.within, context.data.metric, images),
-                caption=filled(caption, context.within, images=images),
+                title=filled(title, within, data.metric, data.images, data.unit),
+                caption=filled(caption, within, images=data.images, unit=data.unit),
                 frame=frame,
-                shown=self.shown(frame, context.data, context.within),
+                shown=shown,
             )
         ]
 
@@ -144,9 +151,9 @@ class Statistic:
         return notes_of(self.full(context)) if self.has_notes else []
 
 
-def filled(text: str, within: float, metric: str = "", images: str = "") -> str:
-    """A text with what its table is asked by."""
-    values = {"near": setting(within), "points": points(within), "metric": metric}
+def filled(text: str, within: float, metric: str = "", images: str = "", unit: str = "%") -> str:
+    """A text with what its table is asked by; `unit` is that of the metric."""
+    values = {"near": setting(within), "points": points(within, unit), "metric": metric}
     values["images"] = f" for {images}" if images else ""
     values["scored"] = values["images"].replace("new", "these")
     for name, value in values.items():
@@ -154,9 +161,10 @@ def filled(text: str, within: float, metric: str = "", images: str = "") -> str:
     return text
 
 
-def points(within: float) -> str:
-    """`1 point`, `2.5 points`."""
-    return f"{setting(within)} point{'' if within == 1 else 's'}"
+def points(within: float, unit: str) -> str:
+    """`1 point`, `2.5 points`, `0.1 nats`, `0.01` of what has no unit."""
+    name = "points" if unit == "%" else unit
+    return f"{setting(within)} {name.removesuffix('s') if within == 1 else name}".rstrip()
 
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:

@@ -137,7 +137,8 @@ _BEST_OF_K_FORMULAS = described(
     "x_(r)s, r = rank by the mean without seed s (r = n is the best), no higher than best_level, "
     "where it falls levelled (isotonic regression). A configuration without a score is a try that "
     "brings nothing",
-    low="interval: expected -+ t SD, of a bootstrap over the noise (grid) or the configurations",
+    low="interval: expected -+ t SD, of a bootstrap over the noise (grid) or the configurations; "
+    "of k = 1 that of the mean, see robustness",
 )
 BEST_OF_K = Statistic(
     name="best-of-k",

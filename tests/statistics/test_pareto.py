@@ -119,11 +119,14 @@ def test_the_best_of_each_has_its_level_when_tuned_and_one_setting_alone_was_not
         planted(lambda x: 80.0 - abs(x["width"] - 16) / 8, grid=grid, objective="a", seed=1),
         planted(lambda _: 70.0, grid={"width": [8]}, objective="one", seed=2),
     ]
-    found = clsweep.analyse(pd.concat(frames, ignore_index=True).assign(wall_time_s=1.0))
+    seconds = [1.0] * len(frames[0]) + [0.5] * len(frames[1])
+    found = clsweep.analyse(pd.concat(frames, ignore_index=True).assign(wall_time_s=seconds))
     table = found.pareto()
     best = found.recommend().query("kind == 'best'").set_index(["objective", "config"])
     tuned = table[table["when_tuned"].notna()].set_index(["objective", "config"])["when_tuned"]
     assert tuned.to_dict() == best["when_tuned"].to_dict()
+    assert (table["note"][~table["on_front"]] == "").all()
+    table = table[table["on_front"]]
     picked = table["note"].str.contains("picked on its own noise")
     assert picked.groupby(table["objective"]).unique().map(list).to_dict() == {
         "a": [True], "one": [False]

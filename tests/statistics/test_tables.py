@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -246,24 +247,24 @@ def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():
 
 
 def test_one_point_and_several():
-    assert [points(within) for within in (1.0, 0.5, 2)] == ["1 point", "0.5 points", "2 points"]
-    assert any(
-        "lose no more than 2 points" in text for text in robustness.ROBUSTNESS_MORE.explained(2)
-    )
-    assert any(
-        text.startswith("within 1 point: ") for text in robustness.ROBUSTNESS_BY.explained(1)
-    )
-    asked = (robustness.ROBUSTNESS, *compare.BY_STAT.values())
-    said = [text for question in asked for text in (str(question.title), *question.explained(1))]
-    assert not any("points" in text.replace("{points}", "") for text in said)
+    asked = {(1, "%"): "1 point", (0.5, "%"): "0.5 points", (2, "nats"): "2 nats", (0.1, ""): "0.1"}
+    assert [points(*each) for each in asked] == list(asked.values())
+    results = clsweep.analyse(trials(1.0))
+    unit = replace(results.data, unit="nats")
+    table = robustness.ROBUSTNESS.shown(results.robustness(), unit, 2)
+    texts = " ".join(robustness.ROBUSTNESS.explained(table, unit, 2))
+    assert "2 nats" in texts
+    assert "point" not in texts
 
 
 def test_what_columns_are_is_said_of_columns_that_there_are():
     found = clsweep.analyse(trials(1.0))
-    table = robustness.ROBUSTNESS_BY.shown(
-        found.robustness(by="tau").assign(by="tau"), found.data, 1
-    )
+    by = robustness.ROBUSTNESS_BY
+    table = by.shown(found.robustness(by="tau").assign(by="tau"), found.data, 1)
     silent = {"by", "objective", "best at", "worst at", "within 1"}
-    said = {text.partition(": ")[0] for text in robustness.ROBUSTNESS_BY.explained(1)}
+    said = {text.partition(": ")[0] for text in by.explained(table, found.data, 1)}
     assert set(table) - silent <= said
+    some = table.columns[-1]
+    fewer = by.explained(table.drop(columns=some), found.data, 1)
+    assert said - {text.partition(": ")[0] for text in fewer} == {some}
     assert said.isdisjoint({"regret", "tolerance area", "IQM"})
