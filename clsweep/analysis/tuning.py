@@ -50,7 +50,7 @@ def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     n / 2 has none. Samples that do not cover the space evenly have one row without k, and the note.
     """
     rows: list[dict[str, Any]] = []
-    for sweep in (each.by_level() for each in sweeps):
+    for sweep in sweeps:
         if why := sweep.nothing:
             rows.append({"objective": sweep.objective, **noted(why=why)})
             continue
@@ -73,8 +73,9 @@ def expected_best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(BEST_OF_K_COLUMNS))
 
 
-def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
+def _expected(given: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval, with the seeds' shift."""
+    sweep = given.by_level()
     weights = _weights(len(sweep.configs), ks)
     point = _rising_curve(sweep, weights)
     # What a seed gives to all is added below.
@@ -88,7 +89,7 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     half = np.hypot(half, _of_images(sweep, lambda tables: _curves(tables, weights)))
     low, high = point - half, point + half
     # The best of one is the mean, whose interval stands in another table too.
-    mean = statistic_intervals(sweep, Response.of_configs(sweep), within=1.0).get("mean")
+    mean = statistic_intervals(given, Response.of_configs(given), within=1.0).get("mean")
     if mean and not _one_decides(sweep, 1):
         low[0], high[0] = including(mean, point[0])
     return point, low, high
