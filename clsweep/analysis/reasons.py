@@ -28,7 +28,8 @@ TEXTS = {
     "OFF_AXIS": "{params}: missing at some configurations, or without a place on the axis: left "
     "out, and averaged over",
     "FEW_SETTINGS": "fewer than {least} settings: no {stat}",
-    "FEW_PAIRED": "a rank correlation needs {least} configurations with both scores, given {configs}",
+    "FEW_PAIRED": "a rank correlation needs {least} configurations with both scores, given "
+    "{configs}",
     "NO_PAIR": "no pair of {a} and {b} has both scores",
     "NO_COUNTERPART": "{a} has one setting ({at}), at which {b} has no score",
     "NO_SETTING": "no setting has {at}",
