@@ -152,13 +152,18 @@ def test_the_autoscaler_asks_for_the_node_type_that_the_trials_fit(
 @pytest.mark.parametrize(
     ("driver", "passes"), [("580.65.06", True), ("595.91.07", True), ("570.1", False), ("", False)]
 )
-def test_a_worker_without_a_fitting_driver_says_so(driver, passes, tmp_path):
+def test_a_worker_without_a_fitting_driver_says_so(started, driver, passes, tmp_path):
+    from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
+
     # NVIDIA's table: CUDA 13 of any minor version runs on drivers from 580 on
     assert re.search(r"^cuda-toolkit==13\.", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     smi = tmp_path / "nvidia-smi"
     smi.write_text(f"#!/bin/bash\n{f'echo {driver}; echo {driver}' if driver else 'exit 9'}\n")
     smi.chmod(0o755)
-    command = yaml.safe_load((ROOT / "cluster.yaml").read_text())["worker_setup_commands"][0]
+    config = AutoscalingConfig(started, skip_content_hash=True)
+    (command,), again = map(config.get_initialization_commands, ["gpu_worker", "gpu4_worker"])
+    assert [command] == again
+    assert config.get_initialization_commands("head") == []
     done = subprocess.run(
         ["bash", "-c", command], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True, text=True,
@@ -197,7 +202,7 @@ def test_the_nvme_is_formatted_once_and_holds_the_cache(disks, before, expected,
         (tmp_path / name).chmod(0o755)
     for name in before:
         (tmp_path / name).touch()
-    commands = yaml.safe_load((ROOT / "cluster.yaml").read_text())["worker_setup_commands"][1:]
+    commands = yaml.safe_load((ROOT / "cluster.yaml").read_text())["worker_setup_commands"]
     here = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path / "home"),
             "USER": str(os.getuid())}  # fmt: skip
     (tmp_path / "home").mkdir()

@@ -46,14 +46,16 @@ group=$(aws ec2 describe-security-groups --query 'SecurityGroups[0].GroupId' --o
 make aws ec2 authorize-security-group-ingress --group-id "$group" --protocol tcp --port 22 --cidr "$here"
 make aws ec2 authorize-security-group-ingress --group-id "$group" --protocol -1 --source-group "$group"
 
-# The head starts and ends workers, gives them their role, reads the data and writes the results; a worker reads.
+# The head starts workers, ends instances of Ray alone, gives workers their role, reads the data and writes the results; a worker reads.
 statements() {
     echo '{"Version": "2012-10-17", "Statement": ['"$1"'
       {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": ["arn:aws:s3:::'"$data"'", "arn:aws:s3:::'"$results"'"]},
       {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::'"$data"'/*"}]}'
 }
 account=$(aws sts get-caller-identity --query Account --output text)
-of_head='{"Effect": "Allow", "Action": ["ec2:RunInstances", "ec2:TerminateInstances", "ec2:CreateTags", "ec2:Describe*"], "Resource": "*"},
+of_head='{"Effect": "Allow", "Action": ["ec2:RunInstances", "ec2:CreateTags", "ec2:Describe*"], "Resource": "*"},
+      {"Effect": "Allow", "Action": "ec2:TerminateInstances", "Resource": "*",
+       "Condition": {"Null": {"ec2:ResourceTag/ray-cluster-name": "false"}}},
       {"Effect": "Allow", "Action": "iam:PassRole", "Resource": "arn:aws:iam::'$account':role/clsweep-worker"},
       {"Effect": "Allow", "Action": "iam:CreateServiceLinkedRole", "Resource": "*",
        "Condition": {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}},
