@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,53 @@ def test_the_nvme_is_formatted_once_and_holds_the_cache(disks, before, expected,
     made = log.read_text().replace(str(nvme), "NVME").splitlines() if log.exists() else []
     assert made == expected
     assert (tmp_path / "home" / ".cache" / "clsweep").resolve() == nvme / "clsweep"
+
+
+def running(aws: Any) -> list[Any]:
+    is_up = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+    reservations = aws("ec2").describe_instances(Filters=is_up)["Reservations"]
+    return [instance for each in reservations for instance in each["Instances"]]
+
+
+@pytest.mark.slow
+def test_ray_up_and_down_with_a_head_that_does_all_it_is_told(aws, filled, tmp_path):
+    """`ray` itself; `ssh` and `rsync` write down what they are to do, and succeed."""
+    from ray.autoscaler.v2.instance_manager.config import FileConfigReader
+
+    (tmp_path / "ssh").write_text(f'#!/bin/bash\necho "${{@: -1}}" >> {tmp_path}/log\n')
+    (tmp_path / "rsync").write_text(
+        '#!/bin/bash\n[[ "${@: -1}" != *bootstrap_config.yaml ]] || '
+        f'cp "${{@: -2:1}}" {tmp_path}/on_head.yaml\n'
+    )
+    for name in ("ssh", "rsync"):
+        (tmp_path / name).chmod(0o755)
+    token = Path("~/.ray/auth_token").expanduser()
+    token.parent.mkdir(exist_ok=True)
+    token.write_text("0" * 64)
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(filled))
+    before = {each["InstanceId"] for each in running(aws)}
+    here = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+    def ray(*command: str) -> None:
+        line = [Path(sys.executable).parent / "ray", *command, "--yes", tmp_path / "cluster.yaml"]
+        subprocess.run(line, env=os.environ | here, cwd=ROOT, check=True, capture_output=True)
+
+    ray("up", "--no-config-cache")
+    (head,) = (each for each in running(aws) if each["InstanceId"] not in before)
+    assert head["InstanceType"] == "m6i.xlarge"
+    assert head["IamInstanceProfile"]["Arn"].endswith("/clsweep-head")
+    commands = (tmp_path / "log").read_text()
+    steps = [commands.index(text) for text in ("uv==", "uv venv", "uv pip", "ray stop", "--head")]
+    assert steps == sorted(steps)
+    assert "nvidia-smi" not in commands
+    Path("~/ray_bootstrap_key.pem").expanduser().write_text("a key")  # the monitor hashes it
+    reader = FileConfigReader(tmp_path / "on_head.yaml", skip_content_hash=True)
+    of_workers = reader.get_cached_autoscaling_config().get_node_type_configs()
+    assert {name: kind.max_worker_nodes for name, kind in of_workers.items()} == {
+        "head": 1, "gpu_worker": 8, "gpu4_worker": 2
+    }  # fmt: skip
+    ray("down")
+    assert {each["InstanceId"] for each in running(aws)} == before
 
 
 @pytest.fixture(scope="module")
