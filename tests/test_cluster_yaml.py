@@ -1,5 +1,5 @@
-"""`cluster.yaml` and what `clsweep new cluster` writes, as Ray and SkyPilot read them, and what a
-study may expect of them.
+"""`cluster.yaml` and what `clsweep new cluster` writes, as Ray and a shell read them, and what a
+study may expect of them. Other readers: `cluster/test_aws_nodes.py`, `test_cluster_tools.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from clsweep.cli.new import CLUSTER_FILES, CLUSTERS, cluster
+from clsweep.data.locations import DataPlace
 from clsweep.errors import RequestError
 
 ROOT = Path(__file__).parents[1]
@@ -56,23 +57,37 @@ def test_ray_accepts_it_and_no_port_of_ray_is_opened(config, flags):
 
     prepared = prepare_config(config)
     validate_config(prepared)
-    assert set(prepared["available_node_types"]) == {"head", "gpu_worker"}
+    assert set(prepared["available_node_types"]) == {"head", "gpu_worker", "gpu4_worker"}
     head = next(command for command in ray_starts(config) if "--head" in command)
     assert "--dashboard-host=127.0.0.1" in head
     assert {*re.findall(r"--[a-z-]+", " ".join(ray_starts(config)))} <= flags
-    # What it would add to SSH and the group itself.
-    assert "IpPermissions" not in config["provider"]["security_group"]
 
 
-def test_everything_that_the_installation_reads_is_on_the_nodes(config):
+@pytest.fixture
+def installation():
+    """Files and folders that `pip install` reads with the constraints."""
     written = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, wheel = written["project"], written["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*wheel["packages"], *wheel["force-include"], "pyproject.toml", "constraints.txt"}
     needed |= {project["readme"], *project["license-files"]}
+    assert all((ROOT / name).exists() for name in needed)
+    return needed
+
+
+def test_everything_that_the_installation_reads_is_on_the_nodes(config, installation):
     mounted = config["file_mounts"].items()
     mounts = {remote.removeprefix(f"{HOME}/clsweep/"): local for remote, local in mounted}
-    assert {name: mounts.get(name) for name in needed} == {name: name for name in needed}
-    assert all((ROOT / name).exists() for name in needed)
+    assert {name: mounts.get(name) for name in installation} == {n: n for n in installation}
+
+
+def test_everything_that_the_installation_reads_is_in_the_image(installation):
+    lines = (CLUSTERS / CLUSTER_FILES["docker"]).read_text().splitlines()
+    copied = [line.split()[1:] for line in lines if line.startswith("COPY ")]
+    assert {name for *names, _ in copied for name in names} == installation
+    for *names, target in copied:  # COPY of a folder copies what is in it
+        assert target == (names[0] if (ROOT / names[0]).is_dir() else "./")
+    installs = [line for line in lines if "pip install" in line]
+    assert all("-c constraints.txt" in line for line in installs)
 
 
 def test_kuberay_s_autoscaler_reads_the_file(ray_cluster):
@@ -83,7 +98,21 @@ def test_kuberay_s_autoscaler_reads_the_file(ray_cluster):
     applied = {**ray_cluster, "metadata": {**ray_cluster["metadata"], "namespace": "default"}}
     # What the autoscaler does, with Ray's schema check.
     limits = _derive_autoscaling_config_from_ray_cr(applied)
-    assert limits["available_node_types"]["headgroup"]["resources"]["CPU"] == 0
+    resources = {name: kind["resources"] for name, kind in limits["available_node_types"].items()}
+    assert resources["headgroup"]["CPU"] == 0
+    assert [resources[f"{name}-worker"]["GPU"] for name in ("gpu", "gpu4")] == [1, 4]
+
+
+def test_the_image_of_kuberay_is_filled_in_once_and_its_cache_is_on_the_node(ray_cluster):
+    assert (CLUSTERS / "kuberay.yaml").read_text().count("FILL-IN") == 1
+    for group in ray_cluster["spec"]["workerGroupSpecs"]:
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        cache = DataPlace().cache.replace("~", "/root")
+        assert [mounts[volume["name"]] for volume in pod["volumes"]] == [cache]
+        limits, taints = container["resources"]["limits"], pod["tolerations"]
+        assert set(limits) & {taint["key"] for taint in taints} == {"nvidia.com/gpu"}
 
 
 @pytest.fixture
@@ -115,7 +144,7 @@ def test_skypilot_s_head_runs_the_study_and_the_others_join(task, tmp_path):
     for rank in "01":
         environment = {
             "HOME": str(tmp_path), "PATH": os.environ["PATH"],
-            "STUDY": "tau.yaml", "OUT": "s3://b/tau",
+            "STUDY": "tau.yaml", "OUT": "s3://b/tau", "OPTIONS": "--set dataset.root=/images",
             "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": rank,
             "SKYPILOT_NUM_GPUS_PER_NODE": "1",
         }  # fmt: skip
@@ -124,7 +153,9 @@ def test_skypilot_s_head_runs_the_study_and_the_others_join(task, tmp_path):
             env=environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
         lines.append(done.stdout.splitlines())
-    assert lines[0][-1] == "clsweep run tau.yaml --out s3://b/tau --address 10.0.0.1:6379"
+    assert lines[0][-1] == (
+        "clsweep run tau.yaml --out s3://b/tau --address 10.0.0.1:6379 --set dataset.root=/images"
+    )
     assert lines[0][0].startswith("ray start --head --port=6379 --node-ip-address=10.0.0.1")
     assert lines[1][-1].startswith("ray start --address=10.0.0.1:6379 --num-gpus=1")
 

@@ -16,9 +16,11 @@ from clsweep.cli.options import argument, option
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 
-# What can start the nodes of a cluster; on AWS Ray itself does, with `cluster.yaml`.
-Scheduler = Literal["slurm", "kuberay", "skypilot"]
+# What nodes are started by, or with; on AWS Ray itself starts them, with `cluster.yaml`.
+Scheduler = Literal["aws", "docker", "slurm", "kuberay", "skypilot"]
 CLUSTER_FILES: Mapping[Scheduler, str] = {
+    "aws": "aws.sh",
+    "docker": "Dockerfile",
     "slurm": "slurm.sbatch",
     "kuberay": "kuberay.yaml",
     "skypilot": "skypilot.yaml",
@@ -74,10 +76,10 @@ new = typer.Typer(cls=_Kinds, help=f"Write files to start from; {_OTHERS}.", no_
 
 @new.command()
 def cluster(
-    scheduler: Annotated[Scheduler, typer.Argument(help="what starts the nodes")],
+    scheduler: Annotated[Scheduler, typer.Argument(help="what nodes are started by, or with")],
     out: Annotated[Path | None, option("--out FILE", "here, under its own name")] = None,
 ) -> None:
-    """A file that runs studies on the nodes of SLURM, KubeRay or SkyPilot."""
+    """A file for the nodes of AWS, SLURM, KubeRay or SkyPilot, or for the image of the last two."""
     target = out or Path(CLUSTER_FILES[scheduler])
     _write(target, (CLUSTERS / CLUSTER_FILES[scheduler]).read_text(encoding="utf-8"))
     say(f"{target}: its head says how to use it, and what is yours to fill in")

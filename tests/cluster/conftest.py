@@ -177,3 +177,10 @@ def wait_until(condition, what, timeout_s=400):
             return
         pause.wait(0.05)
     pytest.fail(f"waited {timeout_s} s for {what}")
+
+
+def installed(folder, *packages):
+    """Where the commands of packages are, pinned ones in an environment of their own."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True)
+    return folder / "bin"

@@ -1,11 +1,13 @@
 """The batch file of `clsweep new cluster slurm`, as SLURM would run it.
 
-There is no SLURM here. Stand-ins for its commands, for Ray and for clsweep do what theirs say they
+No SLURM is needed. Stand-ins for its commands, for Ray and for clsweep do what theirs say they
 do, on one node that is this machine.
 """
 
+import getpass
 import os
 import signal
+import stat
 import subprocess
 
 import pytest
@@ -27,6 +29,7 @@ esac
 """,
     "srun": """#!/bin/bash
 while [[ "$1" == --* ]]; do echo "$1" >> "$FAKE/srun"; shift; done
+echo "$1" >> "$FAKE/steps"
 exec "$@"
 """,
     "ray": """#!/bin/bash
@@ -52,14 +55,15 @@ def job(tmp_path):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
 
-    def start():
-        places = dict.fromkeys(("FAKE", "CLSWEEP_ENV", "HOME"), str(tmp_path))
+    def start(begins=True, **further):
+        places = dict.fromkeys(("FAKE", "CLSWEEP_ENV", "HOME", "SLURM_TMPDIR"), str(tmp_path))
         log = (tmp_path / "slurm.out").open("ab")
         started = subprocess.Popen(
             ["bash", BATCH, "tau.yaml", "--out", "a folder"],
-            env=os.environ | SLURM | places, stdout=log, stderr=log, cwd=tmp_path,
+            env=os.environ | SLURM | places | further, stdout=log, stderr=log, cwd=tmp_path,
         )  # fmt: skip
-        wait_until(lambda: (tmp_path / "clsweep").exists(), "the study", timeout_s=20)
+        if begins:
+            wait_until(lambda: (tmp_path / "clsweep").exists(), "the study", timeout_s=20)
         return started
 
     return start
@@ -82,8 +86,36 @@ def test_ray_knows_the_options(job, tmp_path):
     step = (tmp_path / "srun").read_text().split()
     assert {"--cpus-per-task=64", "--gpus-per-node=4"} <= set(step)
     assert {o.partition("=")[0] for o in left} <= {o for p in start.params for o in p.opts}
-    assert (tmp_path / "clsweep").read_text() == "run tau.yaml --out a folder --address auto\n"
+    place = tmp_path / f"clsweep-{getpass.getuser()}"
+    assert (tmp_path / "clsweep").read_text() == (
+        f"run --set dataset.cache={place} tau.yaml --out a folder --address auto\n"
+    )
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert not (tmp_path / "requeued").exists()
+
+
+def test_images_are_unpacked_once_a_node(job, tmp_path):
+    (tmp_path / "done").write_text("0")
+    (tmp_path / "dog").mkdir()
+    (tmp_path / "dog" / "1.png").touch()
+    images = tmp_path / "images.tar"
+    subprocess.run(["tar", "-cf", images, "-C", tmp_path, "dog"], check=True)
+    for _ in range(2):
+        (tmp_path / "clsweep").unlink(missing_ok=True)
+        assert job(CLSWEEP_IMAGES=str(images)).wait(20) == 0
+        images.write_text("no tar any more")
+    root = tmp_path / f"clsweep-{getpass.getuser()}" / "images.tar"
+    assert (tmp_path / "clsweep").read_text().startswith(f"run --set dataset.root={root} --set ")
+    assert (root / "dog" / "1.png").exists()
+    assert (tmp_path / "steps").read_text().split() == ["bash", "bash", "ray"] * 2
+
+
+def test_a_place_that_somebody_else_could_have_made_is_refused(job, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"clsweep-{getpass.getuser()}").symlink_to(elsewhere)
+    assert job(begins=False).wait(20) == 1
+    assert "is not yours" in (tmp_path / "slurm.out").read_text()
 
 
 @pytest.mark.parametrize(
