@@ -215,9 +215,11 @@ def _data_lines(study: Study) -> list[str]:
     metric, split = METRIC[study.sections.metric.name], study.sections.evaluation.score_on
     unlabeled = study.dataset.num_unlabeled
     without = f" ({count(unlabeled)} without a class)" if unlabeled else ""
+    part = f"to score ({split} split)"
+    known = f", {count(num_scored)} {part}" if num_scored is not None else ""
     lines = [
-        f"Data: {study.dataset.name}: {count(num_train)} images to train{without}, "
-        f"{count(num_scored)} to score ({split} split)",
+        f"Data: {study.dataset.name}: {count(num_train)} images to train{without}"
+        + (known or f"; {part}: unknown until the files are here"),
         *(
             [f"{len(names)} classes: {listed(names)}"]
             if (names := study.dataset.class_names)
