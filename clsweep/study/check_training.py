@@ -31,6 +31,9 @@ class Draft:
     sections: StudySections
     dataset: Dataset  # with its sizes
     transferred: dict[str, Dataset]  # data sets in a folder of their own, by name
+    objectives: tuple[Objective, ...]
+    # objective -> hyperparameter -> the keys whose values it has
+    sources: dict[str, dict[str, tuple[Keys, ...]]]
     errors: list[str]
 
     def error(self, keys: Keys, message: str) -> None:

@@ -100,7 +100,8 @@ def test_plan_shows_matrix_counts_total_and_skips(cli_command, small):
 
 
 def test_plan_says_what_a_reader_should_know(cli_command, small):
-    _, out, _ = cli_command("plan", small, "--set", "seeds=[1]", "--set", "base.tau=0.2")
+    Path(small).write_text(SMALL.replace("base: {", "base: {tau: 0.2, "))
+    _, out, _ = cli_command("plan", small, "--set", "seeds=[1]")
     assert "note: base.tau is replaced by the space of simclr, dcl, dclw" in out
     assert "note: one seed: the results will carry no intervals" in out
     assert "13 trials in all" in out
@@ -176,7 +177,8 @@ def test_try_refuses_what_is_not_planned(cli_command, small, words, message):
 
 @pytest.mark.parametrize("words", [("try", "-o", "dcl", "--config", "9"), ("run", "--out", STUDY)])
 def test_what_a_study_does_not_use_is_said_where_it_is_not_planned_first(words, cli_command, small):
-    code, out, _ = cli_command(words[0], small, *words[1:], "--set", "base.tau=0.2")
+    Path(small).write_text(SMALL.replace("base: {", "base: {tau: 0.2, "))
+    code, out, _ = cli_command(words[0], small, *words[1:])
     assert (code, out.splitlines()[0]) == (
         2,
         "note: base.tau is replaced by the space of simclr, dcl, dclw",

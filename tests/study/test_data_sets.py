@@ -158,11 +158,11 @@ def test_unlabeled_images_train_but_do_not_vote(load):
 
 
 def test_folders_are_absolute_but_for_a_home(load):
-    place = load("name: digits, root: here, cache: there").sections.dataset.place
+    place = load("name: stl10, root: here, cache: there").sections.dataset.place
     assert (place.root, place.cache) == (
         str(Path("here").absolute()),
         str(Path("there").absolute()),
     )
-    place = load("name: digits, root: ~/data").sections.dataset.place
+    place = load("name: cifar10, root: ~/data").sections.dataset.place
     assert (place.root, place.cache) == ("~/data", "~/.cache/clsweep")
     assert place.cache_folder == Path.home() / ".cache" / "clsweep"

@@ -103,10 +103,10 @@ def test_numbers_are_brought_to_the_type_of_the_parameter(load):
             ["note: base.lr is replaced by the space of dclw"],
         ),
         (
-            ["base.tau=0.9", "objectives.dclw.base.tau=0.3"],
-            {"dclw.tau": 0.3},
-            {},
-            ["note: base.tau is replaced by the space of infonce"],
+            ["space.lr={choices: [0.1, 1]}", "objectives.dclw.base.lr=0.3"],
+            {"dclw.lr": 0.3},
+            {"infonce.lr": (0.1, 1.0)},
+            ["note: base.lr is replaced by the space of infonce"],
         ),
         # An untrained objective keeps its zero epochs beside a sweep of epochs.
         (
