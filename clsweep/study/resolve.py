@@ -55,6 +55,7 @@ def load_study(
     preset: str | None = None,
     settings: Sequence[str] = (),
     trust: bool = False,
+    has_contrasts: bool = True,
 ) -> Study:
     """Read, merge and check a study file.
 
@@ -64,6 +65,7 @@ def load_study(
         settings: `KEY=VALUE` texts with dotted keys, laid over both.
         trust: execute the plug-ins and own encoders that the `study.yaml` of a results folder
             names. What a study file of the user's own names is executed.
+        has_contrasts: with the study's contrasts, which a single trial does not need.
 
     Raises:
         StudyError: one line per mistake: place, expected, given, nearest name.
@@ -71,6 +73,8 @@ def load_study(
     document = read_document(path, preset=preset, trust=trust)
     for setting in settings:
         apply_setting(document, setting)
+    if not has_contrasts:
+        document.tree.pop("contrasts", None)
     return resolve_study(document, preset=preset)
 
 

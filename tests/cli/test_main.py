@@ -175,6 +175,17 @@ def test_try_refuses_what_is_not_planned(cli_command, small, words, message):
     assert err.startswith(message)
 
 
+def test_try_needs_no_contrasts(cli_command, small):
+    """One over a swept value holds no more where that is fixed to try it."""
+    contrast = "contrasts={small: {of: [dcl, simclr], at: {tau: 0.1}}}"
+    words = ("try", small, "-o", "dcl", "--config", "9", "--set", "space.tau.grid=[0.5]", "--set")
+    code, _, err = cli_command(*words, contrast)
+    assert (code, "contrasts.small.of: has no effect: it is not here" in err) == (2, True)
+    Path(small).write_text(f"{SMALL}{contrast.replace('=', ': ', 1)}\n")
+    code, _, err = cli_command(*words[:-1])
+    assert (code, err) == (2, "--config 9: 'dcl' has the configurations 0 to 0\n")
+
+
 @pytest.mark.parametrize("words", [("try", "-o", "dcl", "--config", "9"), ("run", "--out", STUDY)])
 def test_what_a_study_does_not_use_is_said_where_it_is_not_planned_first(words, cli_command, small):
     Path(small).write_text(SMALL.replace("base: {", "base: {tau: 0.2, "))
