@@ -121,4 +121,6 @@ def _write(path: Path, content: bytes | Mapping[str, Tensor], about: About) -> N
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # RuntimeError: torch's writer on a full disk
         temporary.unlink(missing_ok=True)
-        raise RequestError(f"--out {path}: cannot be written: {first_line(error)}") from None
+        reason = getattr(error, "strerror", None) or first_line(error)
+        reason = reason.replace(temporary.name, path.name)  # torch's writer names it
+        raise RequestError(f"--out {path}: cannot be written: {reason}") from None
