@@ -261,6 +261,11 @@ def _objective_notes(study: Study) -> list[str]:
         for reason, names in objective.skips.items()
     ]
     for objective in study.objectives:
+        if study.sections.metric.name == "mi_estimate" and objective.parts["loss"] == "eqco":
+            notes.append(
+                f"note: '{objective.label}' may estimate more than the mutual information, as the "
+                "margin of eqco gives no lower bound: the highest mi_estimate need not be the best"
+            )
         if "teacher_tau" in objective.owned:
             (fewest, _), (_, rise) = map(objective.extremes, ("epochs", "teacher_tau_epochs"))
             share = (fewest - 1) / max(1, rise - 1)

@@ -253,6 +253,10 @@ def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
         "estimate_batches",
     }  # fmt: skip
     assert study.plan()["val_fraction"].isna().all()
+    said = "note: 'a' may estimate more than the mutual information"
+    assert any(note.startswith(said) for note in plan_notes(study))
+    study = load(**GAUSSIAN | {"objectives": {"a": {"framework": "mi_critic", "loss": "infonce"}}})
+    assert not any("mutual information" in note for note in plan_notes(study))
 
 
 # Training.
