@@ -244,3 +244,16 @@ def test_a_folder_without_results_is_refused(cli_command, tmp_path, command, kin
     assert err.startswith(f"{folder}: ")
     assert len(err.splitlines()) == 1
     assert "Traceback" not in err
+
+
+def test_check_says_how_long_a_slow_contract_took(cli_command, monkeypatch):
+    rows = [("loss mine", "a study can use it", ""), ("loss mine", "it learns", "it does not")]
+    monkeypatch.setattr("clsweep.cli.check.check_plugin", lambda *_: iter(rows))
+    clock = iter([0.0, 1.0, 1.0, 13.0, 13.0])
+    monkeypatch.setattr("clsweep.cli.study_commands.monotonic", clock.__next__)
+    code, output, _ = cli_command("check", "mine.py")
+    assert code == 1
+    assert output.splitlines()[1:3] == [
+        "ok      loss mine: a study can use it",
+        "FAILED  loss mine: it learns (12 s): it does not",
+    ]
