@@ -285,13 +285,13 @@ class Dataset:
         """True if there are as many images as are asked for."""
         return not self.files and bool(self.num_train) and "num_train" in self.options
 
-    def split_sizes(self, val_fraction: float | None) -> tuple[int, int]:
+    def split_sizes(self, val_fraction: float | None) -> tuple[int, int | None]:
         """Images to train on, unlabeled ones included, and images that are scored: of the
-        validation split, labelled ones alone if there are any. None: train on all, score the test
-        split.
+        validation split, labelled ones alone if there are any. Without a fraction all are trained
+        on and the test split is scored, of which None says that only its files know the number.
         """
         if val_fraction is None:
-            return self.num_train + self.num_unlabeled, self.num_test
+            return self.num_train + self.num_unlabeled, self.num_test or None
         num_val = round((self.num_train or self.num_unlabeled) * val_fraction)
         return self.num_train - num_val + self.num_unlabeled, num_val
 

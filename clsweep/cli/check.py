@@ -25,8 +25,9 @@ from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Row, Value
 from clsweep.errors import StudyError, UserError, first_line
 from clsweep.study.design import Study, plan_row, plan_trials
-from clsweep.study.document import Document, apply_setting, digests
+from clsweep.study.document import Document, digests
 from clsweep.study.resolve import resolve_study
+from clsweep.study.settings import apply_setting
 
 if TYPE_CHECKING:
     pass
@@ -183,6 +184,7 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
     document = Document("check", tree, plugins=tuple(plugins))
     for text in settings:
         apply_setting(document, text)
+    document.settings.clear()  # a row need not use what another of the plug-in needs
     return resolve_study(document)
 
 

@@ -60,16 +60,11 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
         f"{path}: {title} of {trial_id}, {count(num_params)} parameters, "
         f"{count(encoder.num_features)} features"
     )
-    normalisation = about["normalisation"]
-    mean, std = (", ".join(fixed(x, 4) for x in normalisation[name]) for name in ("mean", "std"))
-    edge, channels = about.get("image_size"), len(normalisation["mean"])
-    size = f" of {edge} x {edge} pixels" if edge is not None else ""
-    repeated = "" if is_program else ", repeated in three channels,"
-    kinds = {1: f"gray images{repeated}", 3: "RGB images"}
-    kind = kinds.get(channels, f"images of {channels} channels")
-    scaled = f"minus the mean ({mean}), divided by the std ({std})"
-    taken = ", float32; what the trial did to them is inside" if is_program else f", {scaled}"
-    print_note(f"It takes {kind}{size} in [0, 1]{taken}.")
+    print_note(_inputs(about, is_program=is_program))
+    if _is_followed(folder, trial_id):
+        print_note(
+            "It is the encoder that gradients train (DINO's student), not its momentum copy."
+        )
     if is_classifier:
         print_note(
             "fc is all zeros: a classifier was not trained, and the features are what comes before "
@@ -84,6 +79,29 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
             f"clsweep.open_results({folder.path!r}).encoder({trial_id!r}{trusted}) is the module.\n"
             f"Its keys are those of {whose}."
         )
+
+
+def _inputs(about: About, *, is_program: bool) -> str:
+    """A sentence on the images that an exported encoder takes."""
+    normalisation = about["normalisation"]
+    mean, std = (", ".join(fixed(x, 4) for x in normalisation[name]) for name in ("mean", "std"))
+    edge, channels = about.get("image_size"), len(normalisation["mean"])
+    size = f" of {edge} x {edge} pixels" if edge is not None else ""
+    repeated = "" if is_program else ", repeated in three channels,"
+    kinds = {1: f"gray images{repeated}", 3: "RGB images"}
+    kind = kinds.get(channels, f"images of {channels} channels")
+    scaled = f"minus the mean ({mean}), divided by the std ({std})"
+    taken = ", float32; what the trial did to them is inside" if is_program else f", {scaled}"
+    return f"It takes {kind}{size} in [0, 1]{taken}."
+
+
+def _is_followed(folder: ResultsFolder, trial_id: str) -> bool:
+    """True if a momentum copy followed the encoder of a trial."""
+    rows = folder.plan(["trial_id", "framework"]).to_pylist()
+    names = {row["framework"] for row in rows if row["trial_id"] == trial_id}
+    return any(
+        "momentum" in COMPONENT["framework"][n].owns for n in names & {*COMPONENT["framework"]}
+    )
 
 
 def _trial(trial: str) -> tuple[ResultsFolder, str]:
@@ -121,4 +139,6 @@ def _write(path: Path, content: bytes | Mapping[str, Tensor], about: About) -> N
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # RuntimeError: torch's writer on a full disk
         temporary.unlink(missing_ok=True)
-        raise RequestError(f"--out {path}: cannot be written: {first_line(error)}") from None
+        reason = getattr(error, "strerror", None) or first_line(error)
+        reason = reason.replace(temporary.name, path.name)  # torch's writer names it
+        raise RequestError(f"--out {path}: cannot be written: {reason}") from None

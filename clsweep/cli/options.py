@@ -86,11 +86,14 @@ class StudyOptions:
     settings: Settings = None
     trust: Trust = False
 
-    def of(self, path: Path) -> Study:
+    def of(self, path: Path, *, has_contrasts: bool = True) -> Study:
         """The study of a file."""
         from clsweep.study.resolve import load_study
 
-        return load_study(path, preset=self.preset, settings=self.settings or (), trust=self.trust)
+        return load_study(
+            path, preset=self.preset, settings=self.settings or (), trust=self.trust,
+            has_contrasts=has_contrasts,
+        )  # fmt: skip
 
     def command(self, name: str, path: Path, **further: object) -> str:
         """Another command of the same study."""

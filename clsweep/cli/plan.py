@@ -215,9 +215,11 @@ def _data_lines(study: Study) -> list[str]:
     metric, split = METRIC[study.sections.metric.name], study.sections.evaluation.score_on
     unlabeled = study.dataset.num_unlabeled
     without = f" ({count(unlabeled)} without a class)" if unlabeled else ""
+    part = f"to score ({split} split)"
+    known = f", {count(num_scored)} {part}" if num_scored is not None else ""
     lines = [
-        f"Data: {study.dataset.name}: {count(num_train)} images to train{without}, "
-        f"{count(num_scored)} to score ({split} split)",
+        f"Data: {study.dataset.name}: {count(num_train)} images to train{without}"
+        + (known or f"; {part}: unknown until the files are here"),
         *(
             [f"{len(names)} classes: {listed(names)}"]
             if (names := study.dataset.class_names)
@@ -259,6 +261,11 @@ def _objective_notes(study: Study) -> list[str]:
         for reason, names in objective.skips.items()
     ]
     for objective in study.objectives:
+        if study.sections.metric.name == "mi_estimate" and objective.parts["loss"] == "eqco":
+            notes.append(
+                f"note: '{objective.label}' may estimate more than the mutual information, as the "
+                "margin of eqco gives no lower bound: the highest mi_estimate need not be the best"
+            )
         if "teacher_tau" in objective.owned:
             (fewest, _), (_, rise) = map(objective.extremes, ("epochs", "teacher_tau_epochs"))
             share = (fewest - 1) / max(1, rise - 1)

@@ -54,7 +54,8 @@ def try_(
     """One trial in this process, without Ray: a row per epoch."""
     from clsweep.cli.try_trial import try_trial
 
-    try_trial(_noted(options.of(path)), objective, config=config, seed=seed, device=device)
+    study = _noted(options.of(path, has_contrasts=False))
+    try_trial(study, objective, config=config, seed=seed, device=device)
 
 
 @with_groups

@@ -372,13 +372,14 @@ def report(
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the
     page's path.
     """
-    say(f"Reading {', '.join(paths)} ...")
     from clsweep.cli.statistic_tables import default_report, progress
     from clsweep.cli.status import followed, is_any_running
-    from clsweep.report.report_folder import write_report
+    from clsweep.report.report_folder import report_target, write_report
 
-    read = partial(reading.opened, paths)
     target = out or default_report(paths)
+    report_target(target, is_made=False)
+    say(f"Reading {', '.join(paths)} ...")
+    read = partial(reading.opened, paths)
     for findings in followed(lambda: is_any_running(paths), read) if follow else [read()]:
         with progress() as show:
             content, page = write_report(findings, target, within=within, progress=show)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +25,9 @@ from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
     from clsweep.study.design import Study
+
+
+SLOW_S = 5.0  # of a contract, from which on its time is said
 
 
 def _entries(incomplete: str) -> list[str]:
@@ -140,16 +144,18 @@ def check(
     plugin: Annotated[str, argument("PLUGIN", "a file NAME.py, or a package")],
     settings: Settings = None,
 ) -> None:
-    """Try a plug-in of yours: does each row do what every trial relies on? Takes some seconds a
-    row.
+    """Try a plug-in of yours: does each row do what every trial relies on? Trains small
+    trials of each row.
     """
     from clsweep.cli.check import check_plugin
 
-    say(f"Trying {plugin}: some seconds a row ...")
-    broken = 0
+    say(f"Trying {plugin}: small trials of each row, minutes each on a busy machine ...")
+    broken, begin = 0, monotonic()
     for row, contract, failure in check_plugin(plugin, settings or ()):
         broken += bool(failure)
+        took, begin = monotonic() - begin, monotonic()
         line = f"{'FAILED' if failure else 'ok':6}  {row}: {contract}"
+        line += f" ({took:.0f} s)" * (took >= SLOW_S)
         say(f"{line}: {failure}" if failure else line)
     if broken:
         say(f"\n{plugin}: {broken} of these are not so")

@@ -19,9 +19,9 @@ from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import open_folder
 from clsweep.results.standings import Ranked, Standings
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
-from clsweep.study.document import apply_setting
 from clsweep.study.extend import changed_values, defining, tree_difference
 from clsweep.study.resolve import resolve_study
+from clsweep.study.settings import apply_setting
 
 SAMPLER = "confirm"  # of the planned trials: how their configurations were chosen
 

@@ -185,6 +185,7 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     if not len(labelled):  # images without any class: any may be held out
         labelled, unlabeled = unlabeled, labelled
     _, num_val = dataset.split_sizes(val_fraction)
+    assert num_val is not None, "it is a share of the images to train on"
     try:
         rest, held_out = stratified(train.labels[labelled], num_val, SPLIT_SEED)
     except ValueError as error:

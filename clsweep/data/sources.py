@@ -119,6 +119,7 @@ def sized_dataset(
     *,
     image_size: int | None = None,
     num_train: int | None = None,
+    num_test: int | None = None,
     fraction: float | None = None,
     num_classes: int | None = None,
     channels: int | None = None,
@@ -129,21 +130,24 @@ def sized_dataset(
     Args:
         val_fraction: of the training images, which classes can be split so; None: none.
         num_train: images to train and validate on, of those that there are.
+        num_test: images of the test split, as the user's own files have them.
         fraction: the same as a share of those that there are.
 
     Raises:
         RequestError: files are not laid out as they should be, or have other sizes than stated.
     """
     row, layout = DATASET[name], None
-    stated = {"image_size": image_size, "num_classes": num_classes, "channels": channels}
+    stated = {
+        "image_size": image_size, "num_test": num_test, "num_classes": num_classes,
+        "channels": channels,
+    }  # fmt: skip
     sizes: dict[str, Any] = {what: number for what, number in stated.items() if number}
     if row.makes_images:
         row = replace(row, **sizes)
         num_train = round(fraction * row.num_train) if fraction else num_train
         return replace(row, num_train=num_train, num_test=num_train // 5) if num_train else row
     if row.files and num_train and num_classes and not place.root_folder.exists():
-        # a plan without the files: as many test images as `synthetic` would have
-        sizes |= {"num_train": num_train, "num_test": num_train // 5}
+        sizes["num_train"] = num_train  # a plan without the files
     elif row.files:
         layout = dataset_layout(row, place)
         row = _with_sizes(row, layout, sizes)
@@ -193,22 +197,23 @@ def _require_each_class(layout: DataLayout, num_train: int, holds_out: bool) -> 
 
 def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> Dataset:
     """The row with the sizes of the user's files, which are the stated ones."""
-    there: dict[str, Any] = {"num_classes": len(layout.classes)}
+    train, test = (layout.labels[part] for part in DATA_PARTS)
+    num_held_out, share = len(test) or len(train) // 5, float((train >= 0).mean())
+    num_all = len(train) if len(test) else len(train) - num_held_out
+    num_labelled = round(num_all * share)
+    num_test = int((test >= 0).sum()) if len(test) else round(num_held_out * share)
+    there: dict[str, Any] = {
+        "num_classes": len(layout.classes), "num_test": num_test or num_held_out
+    }  # fmt: skip
     if layout.image_size:
         there |= {"image_size": layout.image_size, "channels": layout.num_channels}
     for what, number in there.items():
         if stated.get(what, number) != number:
             expected = f"dataset.{what} to be {number}, as in its files"
             raise layout_error(layout.root, expected, stated[what])
-    train, test = (layout.labels[part] for part in DATA_PARTS)
-    num_held_out, share = len(test) or len(train) // 5, float((train >= 0).mean())
-    num_all = len(train) if len(test) else len(train) - num_held_out
-    num_labelled = round(num_all * share)
-    num_test = int((test >= 0).sum()) if len(test) else round(num_held_out * share)
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
-        num_test=num_test or num_held_out, images_digest=layout.digest, unread=layout.unread,
-        class_names=layout.classes,
+        images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
     )  # fmt: skip
 
 

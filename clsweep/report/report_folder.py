@@ -60,7 +60,7 @@ def write_bundle(
     part. RequestError where `out` cannot be written, or holds a file of these names that no report
     wrote.
     """
-    disk = _folder(os.fspath(out))
+    disk = report_target(out)
     written = _written_before(disk)
     files = dict(_files(report, progress or (lambda _: None)))
     for name in files:
@@ -85,21 +85,42 @@ def write_bundle(
     return Path(disk.place("index.html"))
 
 
-def _folder(out: str) -> Disk:
+def report_target(path: str | os.PathLike[str], *, is_made: bool = True) -> Disk:
+    """The folder of a report; `is_made` or only looked at.
+
+    Raises:
+        RequestError: it cannot be made or written, or it holds results.
+    """
+    out, wrong = os.fspath(path), ""
     if "://" in out:
         raise RequestError(f"{out}: expected a folder of this machine for the report, given a URI")
-    disk, wrong = Disk(out), ""
+    disk = Disk(out)
     try:
-        os.makedirs(disk.folder, exist_ok=True)
-        if not os.access(disk.folder, os.W_OK | os.X_OK):
+        there = _nearest_existing(disk.folder)
+        if not os.path.isdir(there):
+            wrong = f"a folder for the report, given a file. Nearest: {there}-report"
+        elif not os.access(there, os.W_OK | os.X_OK):
             wrong = "a folder that can be written, given: Permission denied"
-    except FileExistsError:
-        wrong = f"a folder for the report, given a file. Nearest: {out}-report"
+        elif disk.is_file("study.yaml"):
+            wrong = f"a folder beside the results, given the results. Nearest: {out}/report"
+        elif is_made:
+            os.makedirs(disk.folder, exist_ok=True)
     except OSError as error:
         wrong = f"a folder that can be made, given: {error.strerror}"
     if wrong:
-        raise RequestError(f"{out}: expected {wrong}")
+        raise RequestError(f"{out:.200}: expected {wrong}")
     return disk
+
+
+def _nearest_existing(place: str) -> str:
+    """The file or folder itself, or the first folder above it that is there."""
+    while True:
+        try:
+            os.stat(place)
+        except FileNotFoundError:
+            place = os.path.dirname(place)
+        else:
+            return place
 
 
 def _written_before(disk: Disk) -> dict[str, Any]:
@@ -161,6 +182,7 @@ def write_report(
     progress: Progress | None = None,
 ) -> tuple[Report, Path]:
     """The report and the path of its page; as `build_report` and `write_bundle`."""
+    report_target(out, is_made=False)  # before the work
     with worker_processes(min(MOST_PROCESSES, num_cores())):
         scripts()
         report = build_report(

@@ -31,6 +31,9 @@ class Draft:
     sections: StudySections
     dataset: Dataset  # with its sizes
     transferred: dict[str, Dataset]  # data sets in a folder of their own, by name
+    objectives: tuple[Objective, ...]
+    # objective -> hyperparameter -> the keys whose values it has
+    sources: dict[str, dict[str, tuple[Keys, ...]]]
     errors: list[str]
 
     def error(self, keys: Keys, message: str) -> None:
@@ -108,7 +111,7 @@ class TrainingChecks:
             self.mistake("knn_k", message)
         self.check_scores(max(0, num_labelled))
         points: Any = self.fixed["tsne_points"]
-        if points and not MIN_TSNE_POINTS <= points <= num_val:
+        if points and num_val is not None and not MIN_TSNE_POINTS <= points <= num_val:
             images = f"the images of the {self.sections.evaluation.score_on} split"
             expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, {images}, given {points}"
             self.mistake("tsne_points", expected)
@@ -369,7 +372,7 @@ class TrainingChecks:
             expected = f"images of {dataset.channels} channels, as {dataset.name} has"
             return f"expected {expected}, given {name} of {other.channels}"
         _, num_val = other.split_sizes(self.sections.val_fraction)
-        if num_val < other.num_classes:
+        if num_val is not None and num_val < other.num_classes:
             each = f"an image of each of the {other.num_classes} classes of {name}"
             return f"expected a val_fraction with {each}, given {num_val} images"
         return ""

@@ -214,7 +214,8 @@ def _check_dataset(draft: Draft) -> None:
     rows = DATASET.values()
     takers = {  # of a key, where not all data sets take it
         **{
-            key: [r.name for r in rows if key in r.options] for key in ("image_size", "num_classes")
+            key: [r.name for r in rows if key in r.options]
+            for key in ("image_size", "num_test", "num_classes")
         },
         "channels": [row.name for row in rows if row.files],
         "store_size": [row.name for row in rows if row.keeps_whole],
@@ -232,7 +233,7 @@ def _check_dataset(draft: Draft) -> None:
         unused = f"has no effect with {holds}; null removes a key"
         draft.error(("dataset", "val_fraction"), unused)
     _, num_val = dataset.split_sizes(fraction)
-    if num_val < classes:
+    if num_val is not None and num_val < classes:
         each = f"at least {classes} images, one per class, in the validation split"
         draft.error(("dataset", "val_fraction"), f"expected {each}; given {num_val}")
 

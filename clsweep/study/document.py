@@ -29,14 +29,26 @@ PLAN = "plan.parquet"  # beside the study of a results folder
 _MERGE = "tag:yaml.org,2002:merge"
 
 
+@dataclass(frozen=True)
+class Setting:
+    """One `--set KEY=VALUE`, as messages call it; a value of None removes the key."""
+
+    label: str
+    keys: Keys
+    value: Any
+
+
 @dataclass
 class Document:
-    """A merged study file: `tree` holds the values, `places` where each path was written."""
+    """A merged study file: `tree` holds the values, `places` where each path was written, and
+    `settings` what `--set` laid over it.
+    """
 
     source: str
     tree: dict[str, Any]
     places: dict[Keys, str] = field(default_factory=dict)
     plugins: tuple[Plugin, ...] = ()  # whose names and digests are the tree's `plugins`
+    settings: list[Setting] = field(default_factory=list)
     is_trusted: bool = True  # else it is a results folder's, and nothing that it names is executed
 
     def place(self, keys: Keys) -> str:
@@ -156,17 +168,16 @@ def read_document(
     path: str | Path,
     *,
     preset: str | None = None,
-    settings: Sequence[str] = (),
     trust: bool = False,
 ) -> Document:
-    """Read a study file, or a shipped study by its name; lay a preset and `K=V` settings over it.
-    That of a results folder is trusted where this is said.
+    """Read a study file, or a shipped study by its name; lay a preset over it. That of a results
+    folder is trusted where this is said.
 
     A preset's mappings are merged key by key, everything else replaces; `null` removes a key.
 
     Raises:
         StudyError: the file cannot be read or is no YAML mapping, a key stands twice, the preset is
-            unknown, a setting is not `K=V`.
+            unknown.
     """
     file = study_file(path)
     document = _parse(file)
@@ -188,8 +199,6 @@ def read_document(
         raise StudyError(document.error(("presets",), unknown))
     if preset is not None:
         overlay(document, presets[preset], origin=("presets", preset))
-    for setting in settings:
-        apply_setting(document, setting)
     return document
 
 
@@ -272,37 +281,13 @@ def _lay(target: dict[str, Any], patch: dict[str, Any], at: Keys, replaced: set[
             replaced.add((*at, key))
 
 
-def apply_setting(document: Document, setting: str) -> None:
-    """Lay one `K=V` over a document.
+def parse_value(text: str, label: str) -> Any:
+    """One YAML value; `label` is what messages call it.
 
     Raises:
-        StudyError: it is no `K=V`, or the key lies below something that is no mapping.
+        YAMLError, RecursionError: it is none.
     """
-    name, separator, text = setting.partition("=")
-    label = f"--set {setting if len(setting) <= 80 else setting[:80] + '...'}"
-    keys = tuple(name.strip().split("."))
-    if not separator or not all(keys):
-        raise StudyError(f"{label}: expected KEY=VALUE with a dotted key, as in base.epochs=10.")
-    try:
-        value = _Loader(text, Document(label, {})).tree()
-    except (yaml.YAMLError, RecursionError):
-        raise StudyError(f"{label}: the value is not valid YAML.") from None
-    target: Any = document.tree
-    for i, key in enumerate(keys[:-1]):
-        if key not in target:
-            target[key] = {}
-            document.places[keys[: i + 1]] = label
-        target = target[key]
-        if not isinstance(target, dict):
-            raise StudyError(f"{label}: {dotted(keys[: i + 1])} is {target!r}, not a mapping.")
-    if value is None:
-        target.pop(keys[-1], None)
-    else:
-        target[keys[-1]] = value
-    # what stood there is gone
-    places = document.places.items()
-    document.places = {at: place for at, place in places if at[: len(keys)] != keys}
-    document.places[keys] = label
+    return _Loader(text, Document(label, {})).tree()
 
 
 # The plug-ins of a study: read beside its file, or kept with its results.

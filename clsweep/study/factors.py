@@ -51,7 +51,7 @@ def factor_cells(tree: Mapping[str, Any]) -> list[FactorCell]:
     """The cells of a study that `check_factors` accepts, in its order; none without factors."""
     if not (names := factors_of(tree)):
         return []
-    labels = [[_label(level) for level in tree["factors"][name]] for name in names]
+    labels = [[level_label(level) for level in tree["factors"][name]] for name in names]
     return [
         FactorCell(dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*labels)
     ]
@@ -92,7 +92,7 @@ def cell_document(document: Document, cell: FactorCell) -> Document:
     study = replace(document, tree=copy.deepcopy(document.tree), places=dict(document.places))
     factors = study.tree.pop("factors")
     for factor, label in cell.levels.items():
-        number = [_label(level) for level in factors[factor]].index(label)
+        number = [level_label(level) for level in factors[factor]].index(label)
         at: Keys = ("factors", factor, number)
         level = factors[factor][number]
         options = {"name": level} if isinstance(level, str) else dict(level)
@@ -169,7 +169,7 @@ def _shape_errors(document: Document) -> Iterator[str]:
 
 def _level_errors(document: Document) -> Iterator[str]:
     for name, levels in document.tree["factors"].items():
-        labels = [_label(level) for level in levels]
+        labels = [level_label(level) for level in levels]
         for number, (label, level) in enumerate(zip(labels, levels, strict=True)):
             at: Keys = ("factors", name, number)
             if not isinstance(label, str) or not _LABEL.fullmatch(label):
@@ -222,5 +222,8 @@ def _conflicts(document: Document) -> Iterator[str]:
         yield document.error(("dataset", "name"), f"expected in factors.dataset {alone}")
 
 
-def _label(level: Any) -> Any:
-    return level if isinstance(level, str) else level.get("label", level["name"])
+def level_label(level: Any) -> Any:
+    """The name of a level in plans and tables; None of what is no level."""
+    if isinstance(level, dict):
+        return level.get("label", level.get("name"))
+    return level if isinstance(level, str) else None

@@ -36,6 +36,7 @@ from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, load_plugins, read_document, require_trusted
 from clsweep.study.factors import FactorCell, cell_document, check_factors, merged_lines
 from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, parse_sections
+from clsweep.study.settings import apply_setting, require_used
 from clsweep.study.space import (
     DIMENSION_KEYS,
     Dimension,
@@ -54,6 +55,7 @@ def load_study(
     preset: str | None = None,
     settings: Sequence[str] = (),
     trust: bool = False,
+    has_contrasts: bool = True,
 ) -> Study:
     """Read, merge and check a study file.
 
@@ -63,11 +65,16 @@ def load_study(
         settings: `KEY=VALUE` texts with dotted keys, laid over both.
         trust: execute the plug-ins and own encoders that the `study.yaml` of a results folder
             names. What a study file of the user's own names is executed.
+        has_contrasts: with the study's contrasts, which a single trial does not need.
 
     Raises:
         StudyError: one line per mistake: place, expected, given, nearest name.
     """
-    document = read_document(path, preset=preset, settings=settings, trust=trust)
+    document = read_document(path, preset=preset, trust=trust)
+    for setting in settings:
+        apply_setting(document, setting)
+    if not has_contrasts:
+        document.tree.pop("contrasts", None)
     return resolve_study(document, preset=preset)
 
 
@@ -76,7 +83,10 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     require_trusted(document)
     load_plugins(document)
     cells = check_factors(document)
-    study = _crossed(document, cells, preset) if cells else _Cell(document).study({*()}, preset)
+    opened = _of_each(cells, [partial(_Cell, cell_document(document, cell)) for cell in cells])
+    drafts = opened or [_Cell(document)]
+    study = _crossed(document, cells, opened, preset) if cells else drafts[0].study({*()}, preset)
+    require_used(document, drafts, cells or [None])
     require_enumerable(study)
     return study
 
@@ -88,6 +98,7 @@ class _Cell(Draft):
         self.document, self.sections = document, parse_sections(document)
         self.errors, self.notes = list[str](), list[str]()
         self.taken: set[tuple[str, str]] = set()  # shared (section, name) that some objective took
+        self.sources = {}
         # shared base values that a space replaces, by objective
         self.replaced: dict[str, list[str]] = {}
         self.dataset = self._sized()
@@ -143,6 +154,7 @@ class _Cell(Draft):
         skips: dict[str, tuple[str, ...]] = {}
         fixed: dict[str, Value] = {}
         space: dict[str, Dimension] = {}
+        sources = self.sources.setdefault(name, {})
         for keys, raw in self._entries(at, section):
             param, is_shared = str(keys[-1]), keys[0] != "objectives"
             if message := self._refused(name, keys, owned, per_encoder, is_trained):
@@ -152,6 +164,9 @@ class _Cell(Draft):
                 skips[reason] = tuple(dict.fromkeys((*skips.get(reason, ()), param)))
             else:
                 self._take(keys, raw, fixed, space)
+                # of one that is swept under a condition also what it is elsewhere
+                is_beside = param in space and space[param].when
+                sources[param] = (*(sources.get(param, ()) if is_beside else ()), keys)
                 if is_shared:
                     self.taken.add((str(keys[-2]), param))
         for param in owned:
@@ -353,9 +368,10 @@ def _owns(name: str, owned: Collection[str]) -> str:
     return f"'{name}' owns: {own}, and what every trial owns (clsweep catalog params)"
 
 
-def _crossed(document: Document, cells: Sequence[FactorCell], preset: str | None) -> Study:
+def _crossed(
+    document: Document, cells: Sequence[FactorCell], opened: Sequence[_Cell], preset: str | None
+) -> Study:
     """The study of all cells, each checked as a study of its own."""
-    opened = _of_each(cells, [partial(_Cell, cell_document(document, cell)) for cell in cells])
     taken = {each for cell in opened for each in cell.taken}
     plain = _of_each(cells, [partial(cell.study, taken, preset) for cell in opened])
     studies = []

@@ -88,6 +88,8 @@ class DatasetSection(_Section):
     download: StrictBool = False
     image_size: Annotated[StrictInt, Field(ge=8, le=512)] | None = None
     num_train: Annotated[StrictInt, Field(ge=100, le=10_000_000)] | None = None
+    # of the user's own files: images of their test split
+    num_test: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
     fraction: Annotated[_Number, Field(gt=0, lt=1)] | None = None  # of the training images
     num_classes: Annotated[StrictInt, Field(ge=2, le=1000)] | None = None
     channels: Annotated[StrictInt, Field(ge=1, le=64)] | None = None

@@ -148,10 +148,10 @@ def _centroids(
 
 
 def mi_bound(config: Mapping[str, Any], base_loss: float) -> float | None:
-    """The empirical bound of the mutual information between the views, nats (EqCo Eq. 4, Fig. 1).
+    """An estimate of the mutual information between the views, nats (EqCo Eq. 4, Fig. 1).
 
-    log(1 + K) - l for infonce with K negatives, log(1 + alpha) - l for eqco; the other losses give
-    no bound.
+    log(1 + K) - l for infonce with K negatives, in expectation a lower bound; log(1 + alpha) - l
+    for eqco, which may lie above the truth where alpha is not K. The other losses give none.
     """
     if config["loss"] == "eqco":
         return math.log1p(config["alpha"]) - base_loss

@@ -33,6 +33,7 @@ BEYOND = [
     ({"encoder": "torchvision/shufflenet_v2_x0_5"}, 3),
     ({"encoder": "tests.model.own_encoders:pooled"}, 5),
 ]
+FOLLOWED = {"small18": "moco"}  # by a momentum copy
 MEAN = [0.5, 0.4, 0.3, 0.6, 0.7]
 BY = {"metric": "knn_top1", "mode": "max"}
 
@@ -54,7 +55,11 @@ def kept(tmp_path_factory):
     failed.
     """
     objectives = {
-        name: {"framework": "simclr", "loss": "dcl", "base": {**base, "epochs": 1}}
+        name: {
+            "framework": FOLLOWED.get(name, "simclr"),
+            "loss": "dcl",
+            "base": {**base, "epochs": 1},
+        }
         for name, base in ENCODERS.items()
     }
     tree = {"name": "s", "dataset": {"name": "cifar10"}, "seeds": [0, 1, 2, 3]}
@@ -108,6 +113,7 @@ def test_a_file_holds_the_module_that_is_named(clsweep, out, name, suffix):
     assert (code, err) == (0, "")
     said = " ".join(output.split())
     assert said.startswith(f"{file}: {ENCODERS[name]['encoder']} (")
+    assert ("not its momentum copy" in said) == (name in FOLLOWED)
     normalised = "minus the mean (0.4914, 0.4822, 0.4465)"
     assert f"RGB images of 32 x 32 pixels in [0, 1], {normalised}" in said
     encoder = open_results(out).encoder(f"{name}-0000-s0")

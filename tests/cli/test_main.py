@@ -100,7 +100,8 @@ def test_plan_shows_matrix_counts_total_and_skips(cli_command, small):
 
 
 def test_plan_says_what_a_reader_should_know(cli_command, small):
-    _, out, _ = cli_command("plan", small, "--set", "seeds=[1]", "--set", "base.tau=0.2")
+    Path(small).write_text(SMALL.replace("base: {", "base: {tau: 0.2, "))
+    _, out, _ = cli_command("plan", small, "--set", "seeds=[1]")
     assert "note: base.tau is replaced by the space of simclr, dcl, dclw" in out
     assert "note: one seed: the results will carry no intervals" in out
     assert "13 trials in all" in out
@@ -174,9 +175,21 @@ def test_try_refuses_what_is_not_planned(cli_command, small, words, message):
     assert err.startswith(message)
 
 
+def test_try_needs_no_contrasts(cli_command, small):
+    """One over a swept value holds no more where that is fixed to try it."""
+    contrast = "contrasts={small: {of: [dcl, simclr], at: {tau: 0.1}}}"
+    words = ("try", small, "-o", "dcl", "--config", "9", "--set", "space.tau.grid=[0.5]", "--set")
+    code, _, err = cli_command(*words, contrast)
+    assert (code, "contrasts.small.of: has no effect: it is not here" in err) == (2, True)
+    Path(small).write_text(f"{SMALL}{contrast.replace('=', ': ', 1)}\n")
+    code, _, err = cli_command(*words[:-1])
+    assert (code, err) == (2, "--config 9: 'dcl' has the configurations 0 to 0\n")
+
+
 @pytest.mark.parametrize("words", [("try", "-o", "dcl", "--config", "9"), ("run", "--out", STUDY)])
 def test_what_a_study_does_not_use_is_said_where_it_is_not_planned_first(words, cli_command, small):
-    code, out, _ = cli_command(words[0], small, *words[1:], "--set", "base.tau=0.2")
+    Path(small).write_text(SMALL.replace("base: {", "base: {tau: 0.2, "))
+    code, out, _ = cli_command(words[0], small, *words[1:])
     assert (code, out.splitlines()[0]) == (
         2,
         "note: base.tau is replaced by the space of simclr, dcl, dclw",
@@ -231,3 +244,16 @@ def test_a_folder_without_results_is_refused(cli_command, tmp_path, command, kin
     assert err.startswith(f"{folder}: ")
     assert len(err.splitlines()) == 1
     assert "Traceback" not in err
+
+
+def test_check_says_how_long_a_slow_contract_took(cli_command, monkeypatch):
+    rows = [("loss mine", "a study can use it", ""), ("loss mine", "it learns", "it does not")]
+    monkeypatch.setattr("clsweep.cli.check.check_plugin", lambda *_: iter(rows))
+    clock = iter([0.0, 1.0, 1.0, 13.0, 13.0])
+    monkeypatch.setattr("clsweep.cli.study_commands.monotonic", clock.__next__)
+    code, output, _ = cli_command("check", "mine.py")
+    assert code == 1
+    assert output.splitlines()[1:3] == [
+        "ok      loss mine: a study can use it",
+        "FAILED  loss mine: it learns (12 s): it does not",
+    ]

@@ -170,6 +170,14 @@ def test_a_search_without_a_finished_configuration_cannot_be_confirmed(write_stu
             {"seeds": [5], "settings": ["base.lr=0.5"]},
             "--set base.lr: '(absent)' -> 0.5: expected a change of where",
         ),
+        (
+            {"seeds": [5], "settings": ["scheduler.name=asha"]},
+            "--set scheduler.name=asha: scheduler.name: has no effect: it is not here",
+        ),
+        (
+            {"seeds": [5], "settings": ["encoders.keep=all"]},
+            "--set encoders.keep=all: encoders.keep: has no effect: it is 'none' here",
+        ),
     ],
 )
 def test_a_wrong_request_is_refused(searched, options, message):

@@ -104,13 +104,19 @@ def test_a_report_that_was_interrupted_can_be_written_again(tmp_path, monkeypatc
         ("file", "file: expected a folder for the report, given a file"),
         ("file/below", "expected a folder that can be made, given: Not a directory"),
         ("s3://bucket/report", "expected a folder of this machine"),
+        ("a/" * 3000 + "x", "expected a folder that can be made, given: File name too long"),
+        ("results", "a folder beside the results, given the results. Nearest: results/report"),
     ],
 )
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, place, says):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(RequestError, match=says):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "study.yaml").write_text("")
+    with pytest.raises(RequestError, match=says) as error:
         write_bundle(report(), place)
+    assert len(str(error.value)) < 400
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["file", "results", "study.yaml"]
 
 
 def test_no_text_is_a_formula_in_csv():

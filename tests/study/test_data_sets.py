@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from PIL import Image
 
+from clsweep.cli.plan import plan_data
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
-from tests.study.conftest import BASE, refusals
+from clsweep.study.document import shipped_studies
+from tests.study.conftest import BASE, FINAL, refusals
 
 TREE = {
     "seeds": [0],
@@ -73,7 +76,8 @@ def test_a_plan_goes_without_the_folder_where_its_sizes_are_stated(load, tmp_pat
     dataset = f"name: imagefolder, root: {tmp_path}/later, val_fraction: 0.25"
     study = load(f"{dataset}, num_train: 500, num_classes: 20")
     assert sizes(study) == (224, 500, 20)
-    assert study.dataset.num_test > 0, "some are taken to be there"
+    assert study.dataset.split_sizes(0.25) == (375, 125)
+    assert study.dataset.split_sizes(None) == (500, None), "nothing is known of the other part"
     assert any("is not there: planned with the sizes stated" in note for note in study.notes)
     [line] = refusals(load, f"{dataset}, num_train: 500")
     assert "given no such folder" in line
@@ -84,6 +88,7 @@ def test_a_plan_goes_without_the_folder_where_its_sizes_are_stated(load, tmp_pat
     [
         ("num_train: 100", "expected at most 24, the images of imagefolder, given 100"),
         ("num_classes: 3", "expected dataset.num_classes to be 2, as in its files, given 3"),
+        ("num_test: 7", "expected dataset.num_test to be 6, as in its files, given 7"),
     ],
 )
 def test_a_folder_has_the_sizes_that_a_study_states(load, root, stated, says):
@@ -91,6 +96,48 @@ def test_a_folder_has_the_sizes_that_a_study_states(load, root, stated, says):
     [line] = refusals(load, f"{dataset}, {stated}")
     assert says in line
     assert sizes(load(f"{dataset}, num_classes: 2")) == (224, 24, 2)
+
+
+def test_nothing_is_reckoned_with_images_that_nobody_has_counted(load, tmp_path):
+    absent = f"name: imagefolder, root: {tmp_path}/later, num_train: 500, num_classes: 20"
+    lines = plan_data(load(absent, FINAL))
+    unknown = "500 images to train; to score (test split): unknown until the files are here"
+    assert lines == [f"Data: imagefolder: {unknown}", "Metric: knn_top1 in %, max is best"]
+    assert load(absent, FINAL, "base.tsne_points=400"), "they may be there"
+    first, second, _ = plan_data(load(f"{absent}, num_test: 2000", FINAL))
+    assert first == "Data: imagefolder: 500 images to train, 2,000 to score (test split)"
+    assert second.endswith("one scored image is 0.05 points")
+    [line] = refusals(load, f"{absent}, num_test: 19", FINAL)
+    assert "at least 20 images, one per class" in line
+    assert "given 19" in line
+
+
+IMAGENETS = {
+    "imagenet100": (126_689, 5_000, 100),  # of CMC, whose list the papers take
+    "imagenet1k": (1_281_167, 50_000, 1_000),
+}
+
+
+@pytest.mark.parametrize("path", sorted(set(shipped_studies().values())), ids=lambda p: p.stem)
+def test_the_papers_studies_state_the_true_counts(path):
+    stated = {
+        Path(place["root"]).name: tuple(
+            place[key] for key in ("num_train", "num_test", "num_classes")
+        )
+        for place in mappings(yaml.safe_load(path.read_text()))
+        if str(place.get("root")).startswith("data/imagenet")
+    }
+    assert stated == {name: IMAGENETS[name] for name in stated}
+
+
+def mappings(value):
+    """All mappings of a tree."""
+    if isinstance(value, dict):
+        yield value
+    for each in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from mappings(each)
 
 
 def test_a_missing_folder_is_refused_at_its_place(load, tmp_path):
@@ -111,11 +158,11 @@ def test_unlabeled_images_train_but_do_not_vote(load):
 
 
 def test_folders_are_absolute_but_for_a_home(load):
-    place = load("name: digits, root: here, cache: there").sections.dataset.place
+    place = load("name: stl10, root: here, cache: there").sections.dataset.place
     assert (place.root, place.cache) == (
         str(Path("here").absolute()),
         str(Path("there").absolute()),
     )
-    place = load("name: digits, root: ~/data").sections.dataset.place
+    place = load("name: cifar10, root: ~/data").sections.dataset.place
     assert (place.root, place.cache) == ("~/data", "~/.cache/clsweep")
     assert place.cache_folder == Path.home() / ".cache" / "clsweep"

@@ -1,6 +1,4 @@
-"""The study file as a tree with places: what a preset and `--set` do to it, and what YAML is
-refused.
-"""
+"""The study file as a tree with places: what a preset does to it, and what YAML is refused."""
 
 import time
 
@@ -8,6 +6,7 @@ import pytest
 
 from clsweep.errors import StudyError
 from clsweep.study.document import preset_names, read_document
+from clsweep.study.settings import apply_setting
 
 TEXT = """\
 # a comment
@@ -116,62 +115,6 @@ def test_a_preset_that_is_no_mapping_is_refused_even_if_another_is_asked_for(rea
     assert message == "study.yaml:18: presets.broken: expected a partial study, a mapping, given 3"
 
 
-# --set.
-
-
-@pytest.mark.parametrize(
-    ("setting", "keys", "value"),
-    [
-        ("base.epochs=10", ("base", "epochs"), 10),
-        ("base.lr=1e-3", ("base", "lr"), 1e-3),
-        ("name=other", ("name",), "other"),
-        ("name=a=b", ("name",), "a=b"),
-        ("seeds=[5, 6]", ("seeds",), [5, 6]),
-        ("space.tau={choices: [0.1, 0.2]}", ("space", "tau"), {"choices": [0.1, 0.2]}),
-        ("dataset.download=true", ("dataset", "download"), True),
-        ("a.b.c='1'", ("a", "b", "c"), "1"),
-    ],
-)
-def test_set_puts_a_yaml_value_at_dotted_keys(read, setting, keys, value):
-    node = read(settings=[setting]).tree
-    for key in keys:
-        node = node[key]
-    assert node == value
-    assert type(node) is type(value)
-
-
-@pytest.mark.parametrize("setting", ["base.lr=null", "base.lr="])
-def test_set_to_null_removes_the_key(read, setting):
-    assert read(settings=[setting]).tree["base"] == {"epochs": 6}
-
-
-def test_the_last_setting_wins_and_settings_beat_the_preset(read):
-    document = read(preset="cpu", settings=["base.lr=1", "base.lr=2"])
-    assert document.tree["base"] == {"epochs": 6, "lr": 2, "width": 8}
-
-
-def test_the_place_of_a_setting_and_of_all_below_it_is_the_setting(read):
-    document = read(settings=["seeds=[3, 4]", "confirm.top=2"])
-    assert document.place(("seeds",)) == "--set seeds=[3, 4]"
-    assert document.place(("seeds", 1)) == "--set seeds=[3, 4]"
-    assert document.place(("confirm", "top")) == "--set confirm.top=2"
-    assert document.place(("confirm",)) == "--set confirm.top=2"
-
-
-@pytest.mark.parametrize("setting", ["", "base.lr", "=1", ".=1", "base.=1", "base..lr=1"])
-def test_a_setting_of_another_form_is_refused(read, setting):
-    expected = f"--set {setting}: expected KEY=VALUE with a dotted key, as in base.epochs=10."
-    assert refusal(read, settings=[setting]) == expected
-
-
-@pytest.mark.parametrize("value", ["[1", "{a: ", "'", "*nothing"])
-def test_a_setting_that_is_no_yaml_is_refused_in_a_short_line(read, value):
-    message = refusal(read, settings=[f"base.lr={value}"])
-    assert message.startswith("--set base.lr=")
-    assert message.endswith(": the value is not valid YAML.")
-    assert len(message) < 200
-
-
 # Keys that stand twice, anchors, merge keys.
 
 
@@ -192,7 +135,8 @@ def test_a_key_that_stands_twice_is_refused(read, text, line):
 
 
 def test_an_alias_repeats_its_anchor_and_shares_no_later_change(read):
-    document = read("a: &a {x: [1, 2]}\nb: *a\n", settings=["b.x=2"])
+    document = read("a: &a {x: [1, 2]}\nb: *a\n")
+    apply_setting(document, "b.x=2")
     assert document.tree == {"a": {"x": [1, 2]}, "b": {"x": 2}}
 
 

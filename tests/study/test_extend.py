@@ -27,8 +27,7 @@ METHODS = ("grid", *DRAWN, *LIVE)
 SEEDS, BUDGET = "seeds=[9, 5, 3]", "search.trials_per_objective=13"
 ELSEWHERE = [
     "resources={workers: 2, max_restarts: 0}", "encoders={keep: all}", "checkpoints={keep: none}",
-    "loggers=[tensorboard]", "confirm={seeds: [77]}", "dataset.root=elsewhere",
-    "dataset.cache=there",
+    "loggers=[tensorboard]", "confirm={seeds: [77]}",
 ]  # fmt: skip
 OBJECTIVE = (
     "objectives.byol={framework: byol, loss: cosine, space: {lr: {low: 0.1, high: 1, grid: [0.1]}}}"
@@ -67,6 +66,7 @@ EXTENDS: list[tuple[tuple[str, ...], list[str], list[str]]] = [
     (("grid",), ["search.trials_per_objective=6"], ["search.trials_per_objective=7"]),
     (("grid",), ["search.trials_per_objective=6"], []),
     (("grid",), ELSEWHERE, []),
+    (("grid",), ["dataset.root=elsewhere", "dataset.cache=there"], ["dataset.name=stl10"]),
     (("grid",), ["space.tau.grid=[0.05, 0.1, 0.15, 0.2, 0.4]", SEEDS], []),
     (("grid",), ["objectives.views.space.num_views.choices=[5, 4, 3, 2, 8]"], []),
     (("grid",), ["space.lr={choices: [0.1, 0.03, 0.3]}"], []),

@@ -103,10 +103,10 @@ def test_numbers_are_brought_to_the_type_of_the_parameter(load):
             ["note: base.lr is replaced by the space of dclw"],
         ),
         (
-            ["base.tau=0.9", "objectives.dclw.base.tau=0.3"],
-            {"dclw.tau": 0.3},
-            {},
-            ["note: base.tau is replaced by the space of infonce"],
+            ["space.lr={choices: [0.1, 1]}", "objectives.dclw.base.lr=0.3"],
+            {"dclw.lr": 0.3},
+            {"infonce.lr": (0.1, 1.0)},
+            ["note: base.lr is replaced by the space of infonce"],
         ),
         # An untrained objective keeps its zero epochs beside a sweep of epochs.
         (
@@ -253,6 +253,10 @@ def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
         "estimate_batches",
     }  # fmt: skip
     assert study.plan()["val_fraction"].isna().all()
+    said = "note: 'a' may estimate more than the mutual information"
+    assert any(note.startswith(said) for note in plan_notes(study))
+    study = load(**GAUSSIAN | {"objectives": {"a": {"framework": "mi_critic", "loss": "infonce"}}})
+    assert not any("mutual information" in note for note in plan_notes(study))
 
 
 # Training.

@@ -90,7 +90,8 @@ COMPONENTS = (
               defaults={"num_prototypes": 65536, "momentum": 0.996, "momentum_schedule": "cosine",
                         "proj_dim": 256, "proj_hidden": 2048, "proj_layers": 3},
               source="DCL Table 8; DINO (2021)",
-              doc="views predict the centred, sharpened scores of a momentum teacher"),
+              doc="views predict the centred, sharpened scores of a momentum teacher; scored and "
+                  "exported is the student"),
     Component(part="framework", name="nnclr", impl="clsweep.objective.frameworks:NNCLR",
               owns=("support_size", "pred_hidden", *_PROJECTOR), losses=_CONTRASTIVE,
               defaults={"proj_dim": 256, "proj_hidden": 2048, "proj_layers": 3,

@@ -31,7 +31,7 @@ DATASETS = (
     *(
         Dataset(name=name, impl="clsweep.data.datasets:from_cache", num_train=0, num_test=0,
                 image_size=224, channels=3, num_classes=0,
-                options=("image_size", "num_train", "num_classes"),
+                options=("image_size", "num_train", "num_test", "num_classes"),
                 arrays="clsweep.data.sources:image_source", files=files,
                 keeps_whole=name != "arrays", doc=doc)
         for name, files, doc in (

@@ -54,8 +54,8 @@ METRICS = (
                "labels (Wang & Isola 2020; DCL A.5)"),
     Metric(name="mi_estimate", mode="max", kind="pairs", unit="nats",
            impl="clsweep.train.mutual_information:mi_estimate", owns=("estimate_batches",),
-           doc="lower bound of the mutual information: log(1 + K) - l, with eqco log(1 + alpha) - "
-               "l (EqCo Fig. 1)"),
+           doc="of the mutual information: with infonce a lower bound, log(1 + K) - l; with eqco "
+               "log(1 + alpha) - l, which may lie above the truth (EqCo Fig. 1)"),
 )  # fmt: skip
 
 _Q_B, _GRAD_NORM = "clsweep.train.diagnostics:q_b", "clsweep.train.diagnostics:grad_norm"
@@ -80,7 +80,8 @@ DIAGNOSTICS = (
                doc="its coefficient of variation"),
     Diagnostic(name="mi_bound", impl="clsweep.train.diagnostics:mi_bound",
                takes=("config", "base_loss"), unit="nats", source="EqCo Eq. 4",
-               doc="bound of the mutual information between the views, of infonce and eqco"),
+               doc="of the mutual information between the views: with infonce a lower bound, with "
+                   "eqco an estimate, which may lie above the truth"),
     Diagnostic(name="spectrum_decay", impl="clsweep.train.spectrum:spectrum_decay",
                takes=("features_ND",), source="Agrawal et al. (2022) Eq. 1",
                doc="alpha of the eigenvalues j^-alpha of the features' covariance"),
