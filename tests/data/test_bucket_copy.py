@@ -203,8 +203,10 @@ def test_files_that_must_be_read_are_planned_by_the_index_of_the_first_copy(
     fs, base = pafs.FileSystem.from_uri(s3)
     with fs.open_input_stream(f"{base}/{INDEX}") as stream:
         content = json.loads(stream.read())
-    for change in ({"stamp": "0"}, {"classes": ["a"]}, {"counts": {"train": [[0, 10**12]]}},
-                   {"counts": 3}, {"counts": {"train": [[-2, 5]], "test": []}}):  # fmt: skip
+    for change in (
+        *({"stamp": "0"}, {"image_size": "8"}, {"digest": None}, {"classes": ["a"]}, {"counts": 3}),
+        *({"counts": {"train": train, "test": []}} for train in ([[0, 10**12]], [[-2, 5]])),
+    ):
         with fs.open_output_stream(f"{base}/{INDEX}") as stream:
             stream.write(json.dumps(content | change).encode())
         with pytest.raises(AbsentError):

@@ -26,7 +26,7 @@ from clsweep.data.sources import (
 from clsweep.errors import listed
 
 MAX_INDEX_BYTES, MAX_IMAGES = 2**20, 10**8
-_SAME = ("digest", "unread", "image_size", "num_channels", "dtype")
+_SAME = {"digest": str, "unread": str, "image_size": int, "num_channels": int, "dtype": str}
 
 
 def bucket_layout(dataset: Dataset, place: DataPlace, *, by_names: bool) -> DataLayout:
@@ -88,12 +88,12 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
         raise layout_error(bucket.place, "images to train on", listed(sorted(objects)))
     number = dict[str, int]()
     for path in paths["train"] if by_class else ():
-        number.setdefault(composed(path.split("/")[1]), len(number))
+        number.setdefault(composed(path.split("/", 2)[1]), len(number))
 
     def label(path: str) -> int:
-        return number[composed(path.split("/")[1])] if by_class else -1
+        return number[composed(path.split("/", 2)[1])] if by_class else -1
 
-    unknown = {composed(path.split("/")[1]) for path in paths["test"]} - number.keys()
+    unknown = {composed(path.split("/", 2)[1]) for path in paths["test"]} - number.keys()
     if by_class and unknown:
         place = f"{bucket.place}/{held_out}"
         raise layout_error(place, "classes that train/ has", listed(sorted(unknown)))
@@ -117,7 +117,7 @@ def _images_below(objects: Iterable[str], folder: str, by_class: bool) -> list[s
         and name.lower().endswith(IMAGE_SUFFIXES)
         and len(shown_names(parts := name.split("/"))) == len(parts)
     ]
-    return sorted(images, key=lambda name: (name.split("/")[:depth], name))
+    return sorted(images, key=lambda name: name.split("/", depth))
 
 
 def _stamp(dataset: Dataset, place: DataPlace, objects: Mapping[str, Stored]) -> str:
@@ -138,6 +138,8 @@ def _indexed(bucket: Bucket, stamp: str) -> DataLayout | None:
                   for part in DATA_PARTS}  # fmt: skip
         both = np.concatenate([*counts.values()])
         is_sound = (both >= [-1, 0]).all() and (both < [len(classes), MAX_IMAGES]).all()
+        is_sound &= both[:, 1].sum() < MAX_IMAGES
+        is_sound &= all(type(content[name]) is kind for name, kind in _SAME.items())
         if content["stamp"] != stamp or not is_sound:
             return None
         return DataLayout(
@@ -146,5 +148,5 @@ def _indexed(bucket: Bucket, stamp: str) -> DataLayout | None:
             name=lambda part, row: f"{bucket.place}: {part} {row}",
             **{name: content[name] for name in _SAME},
         )  # fmt: skip
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, RecursionError):
         return None
