@@ -14,9 +14,9 @@ from itertools import takewhile
 from pathlib import Path
 
 from clsweep.catalog import DATASET
-from clsweep.data.locations import require_data
+from clsweep.data.locations import DataPlace, require_data
 from clsweep.display.numbers import setting
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, listed
 from clsweep.machine import num_cores
 from clsweep.study.design import Study, split_columns
 from clsweep.study.document import preset_names
@@ -174,13 +174,24 @@ def require_files(study: Study) -> None:
         if place.download:
             continue
         try:
-            require_data(cell.dataset.name, place.root_folder)
+            _require_there(cell.dataset.name, place)
             for name in sorted(others):
-                require_data(name, place.transferred.root_folder)
+                _require_there(name, place.transferred)
         except RequestError as error:
             presets = preset_names(study.document.source)
             hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
             raise type(error)(study.document.error(("dataset",), f"{error}{hint}")) from None
+
+
+def _require_there(name: str, place: DataPlace) -> None:
+    if not place.is_remote:
+        require_data(name, place.root_folder)
+    elif layout := DATASET[name].layout:
+        from clsweep.data.buckets import listed_bucket
+
+        bucket, objects = listed_bucket(place.root, DATASET[name].folder)
+        if lost := [file for file in layout if not {file, f"{file}.gz"} & objects.keys()]:
+            raise RequestError(f"{bucket.place}: expected {listed(layout)}, given no {lost[0]}")
 
 
 def prepare_files(study: Study) -> None:

@@ -72,7 +72,10 @@ class TrialContext:
     ) -> TrialContext:
         sections, checkpoints = study.sections, study.sections.checkpoints
         return cls(
-            places={o.name: study.of(o.name).sections.dataset.place for o in study.objectives},
+            places={
+                o.name: replace(study.of(o.name).sections.dataset.place, run=folder.held.run or "")
+                for o in study.objectives
+            },
             results=folder.local_path or folder.path,
             run=folder.held.run,
             near=node_id(),

@@ -130,7 +130,8 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
 
 def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     """Those of `transfer_dataset`, split as the trial's own images are; see `load_splits`."""
-    name, place = config["transfer_dataset"], place.transferred
+    name = config["transfer_dataset"]
+    place = _place_here(DATASET[name], place.transferred)
     # pictures have the channels of the trial's own images
     channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
     row = sized_dataset(name, place, **channels)
@@ -152,7 +153,7 @@ def _stated(config: Mapping[str, Any], name: str, default: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Splits:
-    row = DATASET[dataset.name]
+    row, place = DATASET[dataset.name], _place_here(dataset, place)
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
     train, test = read_splits(whole, place)
@@ -342,7 +343,17 @@ def prepare(dataset: Dataset, place: DataPlace) -> None:
     """
     is_fetched = place.download and bool(dataset.reader)
     if is_cached(dataset) and not is_fetched:
+        place = _place_here(dataset, place)
         cached(source_of(dataset, place), place.cache_folder)
+
+
+def _place_here(dataset: Dataset, place: DataPlace) -> DataPlace:
+    """The place of a data set's files on this machine; see `bucket_copy.local_place`."""
+    if not place.is_remote:
+        return place
+    from clsweep.data.bucket_copy import local_place
+
+    return local_place(dataset, place)
 
 
 def source_of(dataset: Dataset, place: DataPlace) -> Source:

@@ -15,21 +15,29 @@ from clsweep.errors import RequestError
 
 @dataclass(frozen=True, kw_only=True)
 class DataPlace:
-    """Where files lie: the user's own in `root`, in `cache` what is made of them once."""
+    """Where files lie: the user's own in `root`, in `cache` what is made of them once. `root` may
+    be the URI of a bucket, of which each machine that trains has a copy in `cache`.
+    """
 
     root: str = "data"
     cache: str = "~/.cache/clsweep"
     download: bool = False  # fetch what is missing
     value_range: str | None = None  # "0, 1": of numbers whose type says none
     transfer_root: str = ""  # of the data set that scores are transferred to; empty: root
+    run: str = ""  # by which a machine compares its copy with the bucket once
 
     def absolute(self) -> DataPlace:
         """The same folders, wherever a process works. `~` stays: each machine has its own home."""
         root, cache, transfer_root = (
-            path if not path or path.startswith("~") else os.path.abspath(path)
+            path if not path or path.startswith("~") or is_uri(path) else os.path.abspath(path)
             for path in (self.root, self.cache, self.transfer_root)
         )
         return replace(self, root=root, cache=cache, transfer_root=transfer_root)
+
+    @property
+    def is_remote(self) -> bool:
+        """True if the files lie in a bucket."""
+        return is_uri(self.root)
 
     @property
     def transferred(self) -> DataPlace:
@@ -42,7 +50,15 @@ class DataPlace:
 
     @property
     def cache_folder(self) -> Path:
+        """The one that the study names; else that of the machine: XDG_CACHE_HOME or ~/.cache."""
+        caches = os.environ.get("XDG_CACHE_HOME", "")
+        if self.cache == DataPlace.cache and os.path.isabs(caches):
+            return Path(caches) / "clsweep"
         return Path(self.cache).expanduser().absolute()
+
+
+def is_uri(place: str) -> bool:
+    return "://" in place
 
 
 def data_folder(name: str, root: Path) -> Path:

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
     from clsweep.data.cache import Source
     from clsweep.data.image_files import Encoded
-from clsweep.data.locations import DataPlace
+from clsweep.data.locations import AbsentError, DataPlace
 
 DATA_PARTS = ("train", "test")
 # what others call the part that is scored at the end, in the order in which they are looked for
 HELD_OUT = ("val", "valid", "validation", "test")
 MAX_CLASSES = 1000
+_IN_BUCKET = "clsweep.data.readers.bucket_layout:bucket_layout"
 
 
 def reason_of(error: Exception) -> str:
@@ -56,7 +57,7 @@ class DataLayout:
     """The user's own images, of which names, counts and labels are known and no pixel is read.
 
     Args:
-        root: of the files, for messages.
+        root: of the files, for messages; may be the URI of a bucket.
         labels: int64 (N,) of `train` and `test`; -1 is no class. An empty `test`: a fifth of the
             training images is held out.
         classes: their names; empty: labels are numbers, of which `find` counts those that occur.
@@ -69,7 +70,7 @@ class DataLayout:
         image_size: side S of all; 0: each image has a size of its own.
     """
 
-    root: Path
+    root: Path | str
     labels: Mapping[str, np.ndarray] = field(repr=False)
     digest: str
     describe: Callable[[], Iterable[str]]
@@ -83,15 +84,22 @@ class DataLayout:
     dtype: str = "uint8"
 
 
-def dataset_layout(dataset: Dataset, place: DataPlace) -> DataLayout:
+def dataset_layout(dataset: Dataset, place: DataPlace, *, by_names: bool = False) -> DataLayout:
     """The layout of the user's own files: labels that can be learned, voted for and split.
+
+    Args:
+        by_names: of a bucket, what an index says does not count.
 
     Raises:
         RequestError: one line: place, expected, given.
     """
     import numpy as np
 
-    layout: DataLayout = named(dataset.files)(place)
+    layout: DataLayout = (
+        named(_IN_BUCKET)(dataset, place, by_names=by_names)
+        if place.is_remote
+        else named(dataset.files)(place)
+    )
     root, names = layout.root, layout.classes
     train, test = (layout.labels[part] for part in DATA_PARTS)
     if not len(train):
@@ -146,11 +154,10 @@ def sized_dataset(
         row = replace(row, **sizes)
         num_train = round(fraction * row.num_train) if fraction else num_train
         return replace(row, num_train=num_train, num_test=num_train // 5) if num_train else row
-    if row.files and num_train and num_classes and not place.root_folder.exists():
-        sizes["num_train"] = num_train  # a plan without the files
-    elif row.files:
-        layout = dataset_layout(row, place)
+    if row.files and (layout := _layout_here(row, place, bool(num_train and num_classes))):
         row = _with_sizes(row, layout, sizes)
+    elif row.files:
+        sizes["num_train"] = num_train  # a plan without the files
     row = replace(row, **sizes)
     there = row.num_train + row.num_unlabeled
     wanted = round(fraction * there) if fraction else num_train
@@ -163,6 +170,20 @@ def sized_dataset(
     if layout and layout.classes:
         _require_each_class(layout, row.num_train, val_fraction is not None)
     return row
+
+
+def _layout_here(row: Dataset, place: DataPlace, is_stated: bool) -> DataLayout | None:
+    """The layout of the user's own files; None where they are not here and all that must be known
+    of them is stated. An index that comes later changes no plan.
+    """
+    try:
+        if not is_stated or place.is_remote or place.root_folder.exists():
+            return dataset_layout(row, place, by_names=is_stated)
+    except AbsentError as error:
+        if not is_stated:
+            instead = "State dataset.num_train and dataset.num_classes to plan without"
+            raise AbsentError(f"{error}. {instead}") from None
+    return None
 
 
 def _require_each_class(layout: DataLayout, num_train: int, holds_out: bool) -> None:

@@ -184,7 +184,8 @@ class Store:
 def _open_uri(uri: str) -> Files:
     import pyarrow.fs as pafs
 
-    from clsweep.results.object_store import STORES, ObjectStore, patiently, reason
+    from clsweep.outages import patiently, reason
+    from clsweep.results.object_store import STORES, ObjectStore
 
     delayed, expected = uri, f"{uri}: expected a folder or an object store's URI"
     if uri.startswith("s3://") and "allow_delayed_open=" not in uri:

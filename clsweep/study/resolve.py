@@ -304,11 +304,26 @@ class _Cell(Draft):
         except RequestError as error:
             key = "root" if row.files else "num_train" if given.num_train else "fraction"
             raise StudyError(self.document.error(("dataset", key), str(error))) from None
-        if dataset.files and not dataset.images_digest:
+        if given.place.is_remote and (dataset.files or dataset.folder):
+            self._note_copy(dataset)
+        elif dataset.files and not dataset.images_digest:
             self.notes.append(f"{given.root} is not there: planned with the sizes stated for it")
         if dataset.unread:
             self.notes.append(f"not read in {given.root}: {dataset.unread}")
         return dataset
+
+    def _note_copy(self, dataset: Dataset) -> None:
+        """A note on the bytes that each machine copies, or why they are not known."""
+        from clsweep.data.bucket_copy import copy_note
+
+        try:
+            note = copy_note(dataset, self.sections.dataset.place)
+        except RequestError as error:
+            if not dataset.files:  # the trials' machines will say so
+                return
+            note = str(error)
+        is_stated = dataset.files and not dataset.images_digest
+        self.notes.append(f"{note}{'; planned with the sizes stated for it' * bool(is_stated)}")
 
     def _find_transferred(self) -> None:
         """The data sets that scores are transferred to, whose files lie in a folder of their own.
@@ -349,7 +364,7 @@ def _identified(dataset: Dataset, place: DataPlace) -> Dataset:
     Raises:
         RequestError: it cannot be read, in one line with its place.
     """
-    if not dataset.is_own:
+    if not dataset.is_own or place.is_remote:
         return dataset
     from clsweep.data.identity import identified  # needs numpy
 

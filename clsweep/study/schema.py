@@ -25,7 +25,7 @@ from pydantic import (
 
 from clsweep.catalog import COMPONENT, DATASET, METRIC, PARAM
 from clsweep.catalog.ownership import aliases
-from clsweep.data.locations import DataPlace
+from clsweep.data.locations import DataPlace, is_uri
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.document import Document, Keys, dotted
@@ -113,6 +113,22 @@ class DatasetSection(_Section):
     def _one_number(self) -> DatasetSection:
         if self.num_train is not None and self.fraction is not None:
             raise ValueError("expected num_train or fraction, given both")
+        return self
+
+    @model_validator(mode="after")
+    def _from_a_bucket(self) -> DatasetSection:
+        for uri in filter(is_uri, (self.root, self.transfer_root or "")):
+            if ":" in (secret := uri.partition("://")[2].partition("/")[0].rpartition("@")[0]):
+                raise ValueError(
+                    "expected no key in the place of the images, which results and messages name, "
+                    f"given one of {len(secret)} characters. Credentials belong into the "
+                    "environment of each machine, or to its role"
+                )
+            if self.download:
+                raise ValueError(
+                    "expected download: false with images in a bucket, given true: nothing is "
+                    "written there"
+                )
         return self
 
 

@@ -41,7 +41,7 @@ exec "$@"
 """,
     "clsweep": """#!/bin/bash
 trap 'echo ended >> "$FAKE/ended"; exit 130' TERM
-echo "$@" > "$FAKE/clsweep"
+echo "$XDG_CACHE_HOME run:" "$@" > "$FAKE/clsweep"
 for _ in $(seq 200); do [ -e "$FAKE/done" ] && exit "$(cat "$FAKE/done")"; sleep 0.1; done
 """,
 }
@@ -88,7 +88,7 @@ def test_ray_knows_the_options(job, tmp_path):
     assert {o.partition("=")[0] for o in left} <= {o for p in start.params for o in p.opts}
     place = tmp_path / f"clsweep-{getpass.getuser()}"
     assert (tmp_path / "clsweep").read_text() == (
-        f"run --set dataset.cache={place} tau.yaml --out a folder --address auto\n"
+        f"{place} run: run tau.yaml --out a folder --address auto\n"
     )
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert not (tmp_path / "requeued").exists()
@@ -105,7 +105,7 @@ def test_images_are_unpacked_once_a_node(job, tmp_path):
         assert job(CLSWEEP_IMAGES=str(images)).wait(20) == 0
         images.write_text("no tar any more")
     root = tmp_path / f"clsweep-{getpass.getuser()}" / "images.tar"
-    assert (tmp_path / "clsweep").read_text().startswith(f"run --set dataset.root={root} --set ")
+    assert f"run --set dataset.root={root} tau.yaml " in (tmp_path / "clsweep").read_text()
     assert (root / "dog" / "1.png").exists()
     assert (tmp_path / "steps").read_text().split() == ["bash", "bash", "ray"] * 2
 

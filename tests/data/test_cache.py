@@ -438,3 +438,11 @@ def test_what_is_wrong_with_a_folder_is_said(emptied, added, at, words, root):
         scan_classes(root)
     [line] = str(error.value).splitlines()
     assert all(word in line for word in (str(root / at), *words)), line
+
+
+def test_the_default_place_is_where_the_machine_keeps_its_caches(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert DataPlace().cache_folder == tmp_path / "clsweep"
+    assert DataPlace(cache="/own").cache_folder == Path("/own")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert DataPlace().cache_folder == Path.home() / ".cache" / "clsweep"

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from clsweep import outages
 from clsweep.errors import RequestError
-from clsweep.results import object_store
 from clsweep.results.folder import ResultsFolder, checkpoint_file
 from clsweep.results.journal import open_storage
 from tests.s3_server import ACCESS_DENIED, SLOW_DOWN
@@ -28,7 +28,7 @@ def refuse_for(server, num_requests):
 
 @pytest.mark.slow  # it waits
 def test_an_outage_is_waited_for_and_named_once(folder, s3_server, capsys, monkeypatch):
-    monkeypatch.setattr(object_store, "_noticed_at", -object_store._PATIENCE_S)
+    monkeypatch.setattr(outages, "_noticed_at", -outages._PATIENCE_S)
     folder.write(checkpoint_file("a-0"), b"first")
     actions = [
         lambda: folder.write(checkpoint_file("a-0"), b"second"),
@@ -60,7 +60,7 @@ def test_what_will_not_pass_is_said_at_once(folder, s3_server):
 
 
 def test_an_upload_that_fails_half_way_is_never_seen(folder, s3_server, monkeypatch):
-    monkeypatch.setattr(object_store, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(outages, "_PATIENCE_S", 0.0)
     folder.write(checkpoint_file("a-0"), b"old")
     s3_server.refuse = lambda environ: (
         ACCESS_DENIED if "partNumber=2" in environ["QUERY_STRING"] else None

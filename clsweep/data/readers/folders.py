@@ -103,8 +103,8 @@ def _of_table(root: Path) -> DataLayout:
     table, classes, splits = root / LABELS_TABLE, dict[str, str](), dict[str, str]()
     there, unread = _below(root), Counter[str]()
     names = Counter(map(os.path.basename, there))
-    known = {_composed(n): n for n in there} | {
-        _composed(last): n for n in there if names[last := os.path.basename(n)] == 1
+    known = {composed(n): n for n in there} | {
+        composed(last): n for n in there if names[last := os.path.basename(n)] == 1
     }
     for at, row in _lines(table):
         names_of = [next((n for n in of if n in row), "") for of in (_FILES, _LABELS, _SPLITS)]
@@ -113,7 +113,7 @@ def _of_table(root: Path) -> DataLayout:
         if file is None or label is None:
             expected = f"columns {' or '.join(_FILES)}, and {' or '.join(_LABELS)}"
             raise layout_error(table, expected, listed([*row]))
-        name = known.get(_composed(os.path.normpath(file)), "")
+        name = known.get(composed(os.path.normpath(file)), "")
         if not name or name in classes:
             raise layout_error(at, "an image once" if name else f"one image below {root}", file)
         if split is not None and split.lower() not in ("train", *HELD_OUT):
@@ -161,7 +161,7 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
         inside[:] = _visible(inside)
         below = os.path.relpath(at, root).removeprefix(".")
         top = f"{below.partition('/')[0]}/" if below else ""
-        leftover = next((f"{name}/" for name in below.split("/") if not _shown([name])), "")
+        leftover = next((f"{name}/" for name in below.split("/") if not shown_names([name])), "")
         unread = (name for name in _visible(names) if os.path.join(below, name) not in used)
         others.update(f"{leftover or top}*{Path(name).suffix}" for name in unread)
     return list_counts(others)
@@ -170,7 +170,7 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
 def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
     """Classes, and the image files below `root` by part, all sorted; `test` lies in ROOT/val or
     ROOT/test, may lack classes of `train`, and is empty where `train` lies alone. Names only, none
-    is opened. Those that begin with a dot are left out, and what `_shown` leaves out.
+    is opened. Those that begin with a dot are left out, and what `shown_names` leaves out.
 
     Raises:
         RequestError: says folder, expected and given.
@@ -211,11 +211,11 @@ def _classes(folder: Path) -> dict[str, list[str]]:
         raise layout_error(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
     classes: dict[str, list[str]] = {}
     for name, files in inside.items():
-        classes.setdefault(_composed(name), []).extend(f"{name}/{file}" for file in files)
+        classes.setdefault(composed(name), []).extend(f"{name}/{file}" for file in files)
     return classes
 
 
-def _composed(name: str) -> str:
+def composed(name: str) -> str:
     """A name to compare: macOS writes accents as letters of their own."""
     return unicodedata.normalize("NFC", name)
 
@@ -228,9 +228,9 @@ def _below(folder: Path) -> list[str]:
             inside.clear()
             continue
         seen.add(real)
-        inside[:] = _shown(inside)
+        inside[:] = shown_names(inside)
         paths += [
-            Path(at) / name for name in _shown(names) if name.lower().endswith(IMAGE_SUFFIXES)
+            Path(at) / name for name in shown_names(names) if name.lower().endswith(IMAGE_SUFFIXES)
         ]
     return sorted(str(path.relative_to(folder)) for path in paths)
 
@@ -251,7 +251,7 @@ def _is_folder(path: Path) -> bool:
 
 def _names(folder: Path) -> list[str]:
     try:
-        return _shown(os.listdir(folder))
+        return shown_names(os.listdir(folder))
     except OSError as error:
         _refuse(error)
 
@@ -261,7 +261,7 @@ def _visible(names: Sequence[str]) -> list[str]:
     return sorted(name for name in names if not name.startswith("."))
 
 
-def _shown(names: Sequence[str]) -> list[str]:
+def shown_names(names: Sequence[str]) -> list[str]:
     """Those that are `_visible`, without what file managers and archives leave."""
     return [
         name

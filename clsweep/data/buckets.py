@@ -1,0 +1,129 @@
+"""Images that lie in an object store, or in whatever else pyarrow reads by a URI:
+s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, and file:///FOLDER of a disk that machines share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from clsweep.data.locations import AbsentError
+from clsweep.errors import RequestError
+from clsweep.outages import patiently, reason
+
+INDEX = "clsweep-index.json"  # counts and classes where names do not tell them
+RECENT_S = 30.0
+T = TypeVar("T")
+
+
+class Stored(NamedTuple):
+    """Bytes of an object, and the second in which it was written, 0 where a store knows none."""
+
+    size: int
+    time: int
+
+
+def file_of(uri: str) -> str:
+    """The name of the one object that a URI names, of arrays; else empty."""
+    name = uri.partition("?")[0].rpartition("/")[2]
+    return name if name.endswith(".npz") else ""
+
+
+class Bucket:
+    """The objects below a URI; `folder` is a part of them. A patient one waits for a store that is
+    out of order for a while.
+
+    All methods raise AbsentError, in one line, where it cannot be reached or may not be read.
+    """
+
+    def __init__(self, uri: str, folder: str = "", *, is_patient: bool = False):
+        place, _, options = uri.partition("?")
+        self.place = "/".join(filter(None, [place.rstrip("/"), folder]))
+        self._is_patient = is_patient
+        if place.startswith("gs://") and "retry_limit_seconds" not in options:
+            uri += f"{'&' if options else '?'}retry_limit_seconds=20"  # else it is 15 minutes
+        self._fs, base = self.reported(lambda: pafs.FileSystem.from_uri(uri))
+        self._base = "/".join(filter(None, [base.rstrip("/"), folder]))
+        self._file = file_of(uri)
+        self._base = self._base.removesuffix(f"/{self._file}") if self._file else self._base
+
+    def objects(self) -> dict[str, Stored]:
+        """All objects by their names, but the index.
+
+        Raises:
+            RequestError: there are none, or a name would lead out of a folder of copies.
+        """
+        of_all = pafs.FileSelector(self._base, recursive=True)
+        wanted = [f"{self._base}/{self._file}"] if self._file else of_all
+        with contextlib.ExitStack() as stack:
+            if sys.stderr.isatty():
+                from rich.console import Console
+
+                stack.enter_context(Console(stderr=True).status(f"Listing {self.place}"))
+            infos = self.reported(lambda: self._fs.get_file_info(wanted))
+        objects = {
+            info.path.removeprefix(f"{self._base}/"): Stored(
+                info.size, (info.mtime_ns or 0) // 10**9
+            )
+            for info in infos
+            if info.type == pafs.FileType.File
+        }
+        objects.pop(INDEX, None)
+        for name in objects:
+            if not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name:
+                expected = "expected objects whose names can be those of files"
+                raise RequestError(f"{self.place}: {expected}, given {name!r:.200}")
+        if not objects:
+            raise self._absent("none")
+        return objects
+
+    def stream(self, name: str) -> Any:
+        """An open object, to be read from its begin; raises what pyarrow does."""
+        return self._fs.open_input_stream(f"{self._base}/{name}")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Nothing is written where that is not allowed."""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            stream = self._fs.open_output_stream(f"{self._base}/{name}")
+            stream.write(content)
+            stream.close()
+
+    def reported(self, action: Callable[[], T]) -> T:
+        """The result of an action on the store."""
+        try:
+            return patiently(self.place, action) if self._is_patient else action()
+        except (OSError, pa.ArrowException) as error:
+            is_lost = isinstance(error, FileNotFoundError)
+            raise self._absent("no such place" if is_lost else reason(error)) from None
+
+    def _absent(self, given: str) -> AbsentError:
+        expected = "expected files that may be listed and read"
+        return AbsentError(f"{self.place}: {expected}, given: {given:.300}")
+
+
+Listed: TypeAlias = "tuple[Bucket, dict[str, Stored]]"
+_recent: dict[tuple[str, str], tuple[float, Listed | AbsentError]] = {}
+
+
+def listed_bucket(uri: str, folder: str = "") -> Listed:
+    """A bucket and its objects, or the error, of half a minute ago at most: all cells of a study
+    want them.
+    """
+    key = uri, folder
+    if key not in _recent or time.monotonic() - _recent[key][0] > RECENT_S:
+        listed: Listed | AbsentError
+        try:
+            bucket = Bucket(uri, folder)
+            listed = bucket, bucket.objects()
+        except AbsentError as error:
+            listed = error
+        _recent[key] = time.monotonic(), listed
+    if isinstance(listed := _recent[key][1], AbsentError):
+        raise listed
+    return listed

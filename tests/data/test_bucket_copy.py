@@ -1,0 +1,521 @@
+"""Images in a bucket: a plan from their names, a copy on each machine. Real requests and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.fs as pafs
+import pytest
+from PIL import Image
+
+from clsweep import outages
+from clsweep.catalog import DATASET
+from clsweep.data import bucket_copy, buckets
+from clsweep.data.bucket_copy import local_place
+from clsweep.data.buckets import INDEX
+from clsweep.data.locations import AbsentError, DataPlace
+from clsweep.data.sources import dataset_layout, sized_dataset
+from clsweep.errors import RequestError, StudyError
+from clsweep.study.resolve import load_study
+from tests.cluster.conftest import wait_until
+from tests.cluster.fake_cluster import static_cluster
+from tests.contracts.disturbed import Disturbed, assert_same_numbers
+from tests.planted import study_at
+from tests.s3_server import ACCESS_DENIED, SLOW_DOWN
+
+FOLDER = DATASET["imagefolder"]
+
+
+@pytest.fixture(autouse=True)
+def _listed_anew(monkeypatch):
+    monkeypatch.setattr(buckets, "RECENT_S", -1.0)
+
+
+def write_images(root: Path, *names: str) -> Path:
+    rng = np.random.default_rng(len(names))
+    for i, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16 + i % 9, 20, 3), dtype=np.uint8)).save(root / name)
+    return root
+
+
+def by_class(root: Path, count: int = 8) -> Path:
+    return write_images(
+        root,
+        *(f"train/{c}/{i}.png" for c in ("ants", "bees") for i in range(count)),
+        *(f"val/{c}/{i}.png" for c in ("ants", "bees") for i in range(2)),
+    )
+
+
+def upload(folder: Path, uri: str) -> None:
+    fs, base = pafs.FileSystem.from_uri(uri)
+    pafs.copy_files(str(folder), base, destination_filesystem=fs)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def gets(server, since: int) -> Counter[str]:
+    """How often each object was read."""
+    requests = (request.partition(" ") for request in server.requests[since:])
+    return Counter(path for verb, _, path in requests if verb == "GET" and "." in path)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return by_class(tmp_path / "images")
+
+
+@pytest.fixture
+def place(folder, s3, tmp_path) -> DataPlace:
+    """Of the images of `folder`, which a bucket has."""
+    upload(folder, s3)
+    return DataPlace(root=s3, cache=str(tmp_path / "cache"))
+
+
+# The plan.
+
+SPELLED = ("e\u0301t\u00e9", "\u00e9te\u0301")  # one word in two ways, which differ in both
+
+
+def names_in(*folders: str, count: int = 12) -> list[str]:
+    return [f"{folder}{i}.png" for folder in folders for i in range(count)]
+
+
+ODD = [
+    *("train/a/x/1.png", "train/a/0.png", "train/a.b/0.png", "train/a.b/1.png", "train/a/x.png"),
+    *("train/a/@eaDir/1.png", "train/.d/x.png", "train/a/2.png", "train/loose.png", "labels.png"),
+    *(f"train/b/{i}.JPG" for i in range(11)), "val/a/.h.png", "val/a/1.png",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("imagefolder", names_in("train/b/", "train/a/", "test/a/", "test/b/")),
+        ("imagefolder", names_in("train/b/", "train/a b/", "train/a/", "train/a.b/")),
+        ("imagefolder", ODD),
+        ("imagefolder", names_in(*(f"train/{c}/" for c in (*SPELLED, "f", "z")), count=6)),
+        ("imagefiles", names_in("", "z/", "a/b/", "val/")),
+        ("imagefiles", names_in("", "train/b/", "train/", "valid/")),
+    ],
+)
+def test_a_plan_from_names_is_that_of_the_folder(name, names, tmp_path):
+    root = write_images(tmp_path / "set", *names)
+    local, remote = DataPlace(root=str(root)), DataPlace(root=f"file://{root}")
+    a, b = (dataset_layout(DATASET[name], place) for place in (local, remote))
+    assert a.classes == b.classes
+    assert a.digest == b.digest
+    for part in ("train", "test"):
+        assert a.labels[part].tolist() == b.labels[part].tolist()
+    expected = replace(sized_dataset(name, local), unread="")
+    assert sized_dataset(name, remote) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["train/a/0.png", "train/b/0.png", "dev/a/0.png"], "given dev, train"),
+        (
+            ["train/a/0.png", "train/b/0.png", "val/c/0.png"],
+            "/val: expected classes that train/ has",
+        ),
+        (["train/a/0.txt.png", "train/a/1.png"], "expected 2 to 1000 classes, given 1"),
+    ],
+)
+def test_names_of_another_layout_are_refused_in_a_line(names, says, tmp_path):
+    place = DataPlace(root=f"file://{write_images(tmp_path / 'set', *names)}")
+    with pytest.raises(RequestError) as caught:
+        sized_dataset("imagefolder", place)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def arrays(root: Path) -> Path:
+    root.mkdir(parents=True)
+    labels = np.repeat([3, 7, 9], 20)
+    np.save(root / "train_images.npy", np.arange(60 * 64, dtype=np.uint8).reshape(60, 8, 8))
+    np.save(root / "train_labels.npy", labels)
+    return root
+
+
+def shards(root: Path) -> Path:
+    images = write_images(root.parent / "loose", *(f"{i}.png" for i in range(20)))
+    root.mkdir()
+    with tarfile.open(root / "train-0.tar", "w") as archive:
+        for i in range(20):
+            (images / f"{i}.cls").write_text(str(i % 2))
+            for end in ("png", "cls"):
+                archive.add(images / f"{i}.{end}", f"{i}.{end}")
+    return root
+
+
+def with_table(root: Path) -> Path:
+    write_images(root, *(f"{i}.png" for i in range(20)))
+    lines = [f"{i}.png,{'ant' if i % 2 else 'bee'}" for i in range(20)]
+    (root / "labels.csv").write_text("\n".join(["file,label", *lines]))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "make"), [("arrays", arrays), ("webdataset", shards), ("imagefolder", with_table)]
+)
+def test_files_that_must_be_read_are_planned_by_the_index_of_the_first_copy(
+    name, make, tmp_path, s3, s3_server
+):
+    root = make(tmp_path / "set")
+    upload(root, s3)
+    place = DataPlace(root=s3, cache=str(tmp_path / "cache"))
+    with pytest.raises(AbsentError, match=f"{INDEX}.* given none.* State dataset.num_train"):
+        sized_dataset(name, place)
+    stated = sized_dataset(name, place, num_train=50, num_classes=3, image_size=8)
+    assert stated.images_digest is None
+    s3_server.refuse = lambda environ: (
+        ACCESS_DENIED if environ["REQUEST_METHOD"] in ("PUT", "POST") else None
+    )
+    local_place(DATASET[name], place)
+    s3_server.refuse = lambda _: None
+    with pytest.raises(AbsentError):
+        sized_dataset(name, place)
+    here = local_place(DATASET[name], place)
+    assert files_below(Path(here.root)) == files_below(root)
+    expected = sized_dataset(name, DataPlace(root=str(root)))
+    assert sized_dataset(name, place) == expected
+    assert sized_dataset(name, place, num_train=50, num_classes=3, image_size=8) == stated
+    assert local_place(DATASET[name], place) == here
+    assert INDEX not in files_below(Path(here.root))
+    # of other files, or of nobody's making, it does not count
+    fs, base = pafs.FileSystem.from_uri(s3)
+    with fs.open_input_stream(f"{base}/{INDEX}") as stream:
+        content = json.loads(stream.read())
+    for change in (
+        *({"stamp": "0"}, {"image_size": "8"}, {"digest": None}, {"classes": ["a"]}, {"counts": 3}),
+        *({"counts": {"train": train, "test": []}} for train in ([[0, 10**12]], [[-2, 5]])),
+    ):
+        with fs.open_output_stream(f"{base}/{INDEX}") as stream:
+            stream.write(json.dumps(content | change).encode())
+        with pytest.raises(AbsentError):
+            sized_dataset(name, place)
+
+
+def test_one_object_of_arrays(tmp_path, s3):
+    (tmp_path / "set").mkdir()
+    images = np.arange(40 * 64, dtype=np.uint8).reshape(40, 8, 8)
+    np.savez(tmp_path / "set" / "set.npz", images=images, labels=np.arange(40) % 2)
+    upload(tmp_path / "set", s3)
+    uri = s3.replace("/out?", "/out/set.npz?")
+    place = DataPlace(root=uri, cache=str(tmp_path / "cache"))
+    here = local_place(DATASET["arrays"], place)
+    local = DataPlace(root=str(tmp_path / "set" / "set.npz"))
+    digests = {dataset_layout(DATASET["arrays"], at).digest for at in (here, local)}
+    assert len(digests) == 1
+
+
+# The copy.
+
+
+def test_a_copy_is_made_once_and_compared_once_a_run(place, folder, s3_server):
+    before = len(s3_server.requests)
+    here = local_place(FOLDER, replace(place, run="first"))
+    assert files_below(Path(here.root)) == files_below(folder)
+    assert set(gets(s3_server, before).values()) == {1}
+    for run, num_requests in (("first", 0), ("second", 1), ("second", 0), ("", 1), ("", 1)):
+        before = len(s3_server.requests)
+        assert Path(local_place(FOLDER, replace(place, run=run)).root) == Path(here.root)
+        assert len(s3_server.requests) - before == num_requests, run
+
+
+def test_what_changes_in_the_bucket_changes_here_and_nothing_else(place, folder, s3, s3_server):
+    root = Path(local_place(FOLDER, place).root)
+    times = {path: os.stat(path).st_mtime_ns for path in root.rglob("*.png")}
+    changed, lost = folder / "train" / "ants" / "0.png", folder / "val" / "bees" / "1.png"
+    changed.write_bytes(b"another content of another length")
+    (folder / "train" / "ants" / "new.png").write_bytes(b"new")
+    lost.unlink()
+    fs, base = pafs.FileSystem.from_uri(s3)
+    fs.delete_file(f"{base}/val/bees/1.png")
+    for name in ("0.png", "new.png"):
+        pafs.copy_files(
+            str(folder / "train" / "ants" / name),
+            f"{base}/train/ants/{name}",
+            destination_filesystem=fs,
+        )
+    before = len(s3_server.requests)
+    assert Path(local_place(FOLDER, place).root) == root
+    assert files_below(root) == files_below(folder)
+    assert len(gets(s3_server, before)) == 2
+    same = {path: time for path, time in times.items() if path.exists() and path.name != "0.png"}
+    assert {path: os.stat(path).st_mtime_ns for path in same} == same
+
+
+def test_an_object_of_the_same_length_and_another_time_is_copied_again(folder, tmp_path):
+    place = DataPlace(root=f"file://{folder}", cache=str(tmp_path / "cache"))
+    root = Path(local_place(FOLDER, place).root)
+    changed = folder / "train" / "ants" / "0.png"
+    content = changed.read_bytes()[::-1]
+    changed.write_bytes(content)
+    os.utime(changed, (1, 1))
+    local_place(FOLDER, place)
+    assert (root / "train" / "ants" / "0.png").read_bytes() == content
+
+
+def test_an_object_that_changes_while_it_is_copied_is_copied_as_it_is_then(place, s3, s3_server):
+    fs, base = pafs.FileSystem.from_uri(s3)
+    changing, content = threading.Lock(), b"longer " * 1000
+
+    def change(environ):
+        is_first = environ["REQUEST_METHOD"] == "GET" and "ants/3.png" in environ["PATH_INFO"]
+        if is_first and changing.acquire(blocking=False):
+            with fs.open_output_stream(f"{base}/train/ants/4.png") as stream:
+                stream.write(content)
+
+    s3_server.refuse = change
+    root = Path(local_place(FOLDER, place).root)
+    assert (root / "train" / "ants" / "4.png").read_bytes() == content
+
+
+SCRIPT = """
+import sys
+from clsweep.catalog import DATASET
+from clsweep.data.bucket_copy import local_place
+from clsweep.data.locations import DataPlace
+place = DataPlace(root=sys.argv[1], cache=sys.argv[2], run="x")
+print(local_place(DATASET["imagefolder"], place).root)
+"""
+
+
+def start(place: DataPlace) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", SCRIPT, place.root, place.cache]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def many(tmp_path, s3) -> Iterator[tuple[Path, DataPlace]]:
+    folder = by_class(tmp_path / "many", 40)
+    upload(folder, s3)
+    return folder, DataPlace(root=s3, cache=str(tmp_path / "cache"))
+
+
+def test_a_killed_copy_goes_on_with_what_is_there(many, s3_server):
+    folder, place = many
+    enough, killed, num = threading.Event(), threading.Event(), iter(range(10**6))
+
+    def hold(environ):
+        is_read = environ["REQUEST_METHOD"] == "GET" and ".png" in environ["PATH_INFO"]
+        if is_read and next(num) >= 40:
+            enough.set()
+            killed.wait(60)
+
+    s3_server.refuse = hold
+    process = start(place)
+    assert enough.wait(60)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    killed.set()
+    s3_server.refuse = lambda _: None
+    [root] = (path for path in (Path(place.cache) / "copies").iterdir() if path.suffix == "")
+    there = files_below(root)
+    assert 0 < len(there) <= 40
+    whole = files_below(folder)
+    assert there.items() < whole.items()
+    before = len(s3_server.requests)
+    local_place(FOLDER, place)
+    assert files_below(root) == whole
+    assert len(gets(s3_server, before)) == len(whole) - len(there)
+    assert sorted(path.suffix for path in root.parent.iterdir()) == ["", ".lock", ".run"]
+
+
+def test_trials_of_a_machine_make_one_copy(many, s3_server):
+    (folder, place), before = many, len(s3_server.requests)
+    processes = [start(place) for _ in range(3)]
+    roots = {process.communicate(timeout=120)[0].strip() for process in processes}
+    assert len(roots) == 1
+    assert files_below(Path(roots.pop())) == files_below(folder)
+    assert set(gets(s3_server, before).values()) == {1}
+
+
+def refusal(place: DataPlace) -> str:
+    with pytest.raises(RequestError) as caught:
+        local_place(FOLDER, place)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_copied(place, monkeypatch, s3_server):
+    before, usage = len(s3_server.requests), type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(bucket_copy.shutil, "disk_usage", lambda _: usage)
+    assert "KiB free for a copy of s3://" in (line := refusal(place))
+    assert line.endswith("given: 1,000 B. Name another folder with --set dataset.cache=FOLDER")
+    assert not gets(s3_server, before)
+
+
+def test_a_folder_that_cannot_be_written_is_named(place, tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    assert "expected a folder that can be written for a copy of s3://" in refusal(place)
+
+
+@pytest.mark.parametrize("verb", ["list", "read"])
+def test_refused_access_is_said_at_once(verb, place, s3_server):
+    def refuse(environ):
+        is_list = "list-type" in environ["QUERY_STRING"]
+        return ACCESS_DENIED if is_list == (verb == "list") else None
+
+    s3_server.refuse = refuse
+    line = refusal(place)
+    assert "given: access is denied; expected credentials" in line
+    assert "State" not in line
+    if verb == "list":
+        with pytest.raises(AbsentError, match=r"access is denied.* State dataset.num_train"):
+            sized_dataset("imagefolder", place)
+
+
+def test_places_that_are_not_there_are_said_in_a_line(place, s3, s3_server, monkeypatch):
+    monkeypatch.setattr(outages, "_PATIENCE_S", 0.0)
+    for root, given in (
+        (s3_server.uri("nobodys/images"), "there is no such bucket"),
+        (s3.replace("/out?", "/none?"), "no such place"),
+        (s3.replace(s3_server.address, "127.0.0.1:9"), "the store cannot be reached"),
+        ("foo://bucket/images", "Unrecognized filesystem"),
+    ):
+        assert f"given: {given}" in refusal(replace(place, root=root))
+
+
+def test_a_short_outage_is_waited_for(place, folder, s3_server):
+    num = iter(range(10**6))
+    s3_server.refuse = lambda _: SLOW_DOWN if 5 < next(num) < 40 else None
+    root = Path(local_place(FOLDER, place).root)
+    assert files_below(root) == files_below(folder)
+
+
+@pytest.mark.parametrize("name", ["train/../../../evil.png", "train//evil.png", "./evil.png"])
+def test_no_name_of_an_object_leads_out_of_the_folder(name, place, s3, s3_server):
+    key = s3.partition("://")[2].partition("?")[0]
+    request = urllib.request.Request(
+        f"http://{s3_server.address}/{key}/{name}", b"evil", method="PUT"
+    )
+    urllib.request.urlopen(request).close()
+    assert "expected objects whose names can be those of files, given" in refusal(place)
+    assert not [*Path(place.cache).parent.rglob("evil.png")]
+
+
+def test_a_study_names_no_key_and_fetches_nothing_into_a_bucket(tmp_path):
+    for change, says in (
+        ({"root": "s3://KEY:SECRET@bucket/images"}, "expected no key in the place of the images"),
+        ({"root": "s3://bucket/images", "download": True}, "expected download: false"),
+        ({"root": "data", "transfer_root": "s3://a:b@bucket/x"}, "expected no key"),
+    ):
+        path = study_at(tmp_path / "study.yaml", dataset={"name": "imagefolder"} | change)
+        with pytest.raises(StudyError, match=says) as caught:
+            load_study(path)
+        assert "SECRET" not in str(caught.value)
+
+
+def test_known_sets_come_from_a_bucket_by_their_folder(tmp_path, s3):
+    """Of a folder of many data sets, a trial copies its own."""
+    for name in ("FashionMNIST/raw/x", "cifar-10-batches-py/y"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True)
+        (tmp_path / "data" / name).write_text(name)
+    upload(tmp_path / "data", s3)
+    place = DataPlace(root=s3, cache=str(tmp_path / "cache"))
+    root = Path(local_place(DATASET["fashion_mnist"], place).root)
+    assert files_below(root) == {"FashionMNIST/raw/x": b"FashionMNIST/raw/x"}
+    assert local_place(DATASET["digits"], place) == place
+
+
+# Studies.
+
+
+def study_of(folder: Path, root: str, cache: str) -> Path:
+    """A study of pictures in the named place, eight trials."""
+    folder.mkdir()
+    return study_at(
+        folder / "study.yaml",
+        dataset={"name": "imagefolder", "root": root, "image_size": 16, "cache": cache},
+        base={"encoder": "conv4", "width": 8, "epochs": 4, "batch_size": 16, "knn_k": 5,
+              "eval_every": 1},
+        checkpoints={"every_s": 0},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_study_of_a_bucket_has_the_rows_of_the_folder(tmp_path, s3, s3_server, cli_command):
+    folder = by_class(tmp_path / "images", 20)
+    upload(folder, s3)
+    cache = str(tmp_path / "cache")
+    local = Disturbed(study_of(tmp_path / "a", str(folder), cache), tmp_path / "a" / "out")
+    remote = Disturbed(study_of(tmp_path / "b", s3, cache), tmp_path / "b" / "out")
+    before = len(s3_server.requests)
+    code, output, _ = cli_command("plan", str(remote.path))
+    assert code == 0
+    note = r"note: each machine that trains copies [\d.]+ KiB in 44 files from s3:"
+    assert re.search(note, " ".join(output.split()))
+    assert not gets(s3_server, before)
+    local.run_to_the_end()
+    assert "Copying" in remote.run_to_the_end()
+    assert set(gets(s3_server, before).values()) == {1}
+    assert_same_numbers(remote.out, local.out)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_nodes_of_two_kinds_copy_the_images_each_and_one_is_killed(
+    tmp_path, s3, s3_server, monkeypatch
+):
+    """A cluster whose head has neither images nor a trial; its nodes have homes of their own."""
+    folder = by_class(tmp_path / "images", 20)
+    upload(folder, s3)
+    local = Disturbed(study_of(tmp_path / "a", str(folder), "~/cache"), tmp_path / "a" / "out")
+    with static_cluster([]) as cluster:
+        homes = [tmp_path / name for name in ("home0", "home1", "home2")]
+        for home in homes:
+            home.mkdir()
+        for home, num_cpus in zip(homes, (1, 2), strict=False):
+            with monkeypatch.context() as of_node:
+                of_node.setenv("HOME", str(home))
+                cluster.add_node(num_cpus)
+        wait_until(lambda: len(cluster.worker_nodes()) == 2, "the nodes")
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        join = ("--address", cluster.address, "--max-concurrent", 3)
+        remote = Disturbed(study_of(tmp_path / "b", s3, "~/cache"), tmp_path / "b" / "out", *join)
+        before = len(s3_server.requests)
+        try:
+            remote.start()
+            copies = [home / "cache" / "copies" for home in homes]
+            remote.wait_until(
+                lambda: all([*copy.glob("*.run")] for copy in copies[:2]), "two copies"
+            )
+            remote.advance(3)
+            [larger] = (n for n in cluster.worker_nodes() if n["Resources"]["CPU"] == 2)
+            assert cluster.kill_node(larger["NodeID"])
+            with monkeypatch.context() as of_node:
+                of_node.setenv("HOME", str(homes[2]))
+                cluster.add_node(2)
+            code, output = remote.wait()
+            assert code == 0, output
+        finally:
+            remote.stop()
+        num_reads = gets(s3_server, before)
+    assert len(num_reads) == 44
+    assert {*num_reads.values()} <= {2, 3}
+    for copy in copies[:2]:
+        [root] = (path for path in copy.iterdir() if path.suffix == "")
+        assert files_below(root) == files_below(folder)
+    local.run_to_the_end()
+    assert_same_numbers(remote.out, local.out)
