@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from clsweep.errors import RequestError, nearest
 
@@ -84,3 +86,31 @@ def known_gpu(name: str) -> KnownGPU:
         meant = nearest(plain, GPUS, {"a100": "a100-40"})
         raise RequestError(f"--gpu: unknown GPU '{name:.40}'.{meant} {known}")
     return GPUS[plain]
+
+
+# What a step with a gradient holds in a half type, by encoder and stem: bytes for each pixel of its
+# views, and GB that do not depend on the batch. Within 15 % of `train.step_cost` where a batch is
+# large. Half of MoCo's and SiMo's views have a gradient; a momentum encoder's views add to others.
+_HELD = {
+    ("resnet18", "standard"): (262, 0.2), ("resnet18", "small"): (2370, 0.2),
+    ("resnet50", "standard"): (885, 0.5), ("resnet50", "small"): (12500, 0.5),
+    ("resnet50_2x", "standard"): (1600, 3.6), ("resnet50_4x", "standard"): (2950, 14.1),
+}  # fmt: skip
+_FRAMEWORKS = {"moco": 0.57, "simo": 0.57, "byol": 1.12, "dino": 1.12}
+
+
+def step_bytes(row: Mapping[str, Any], workers: int) -> float:
+    """About what the networks of a step of a planned trial hold on the GPU of each worker, without
+    counting; 0 where that is not known.
+    """
+    per_pixel, fixed = _HELD.get((row.get("encoder", ""), row.get("stem", "")), (0, 0.0))
+    if not per_pixel or not row["epochs"] or not row["view_size"]:
+        return 0.0
+    side = row["view_size"]
+    num_views = 2 if row["views"] == "two" else row["num_views"]
+    num_large = min(num_views, row.get("num_global_views", num_views))
+    area = num_large * side**2 + (num_views - num_large) * row.get("small_view_size", side) ** 2
+    at_once = min(row["chunk_size"] or row["batch_size"], row["batch_size"]) / workers
+    half = 2 if row["precision"] == "fp32" else 1
+    share = half * _FRAMEWORKS.get(row["framework"], 1.0)
+    return float(per_pixel * share * area * at_once + fixed * 1e9)

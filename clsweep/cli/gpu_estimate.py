@@ -11,6 +11,7 @@ from clsweep.catalog.known_gpus import HOST_S, KnownGPU, known_gpu
 from clsweep.catalog.plugins import error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cli.estimate import GIB, SAVED, Pace, chosen_sizes, spread, tracked
+from clsweep.cli.gpu_memory import more_workers
 from clsweep.display.numbers import byte_size, count, duration, number, work
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.errors import RequestError, listed
@@ -142,9 +143,7 @@ def _fits(steps: Sequence[_Step], gpu: KnownGPU) -> list[str]:
     batch, first = worst.row["batch_size"], worst.workers
     names = listed(sorted({step.row["objective"] for step in large}))
     line = f"note: {names}: a step takes {_gb(worst.peak)}, more than {gpu.name} holds."
-    workers = first
-    while all(size % (2 * workers) == 0 and size >= 4 * workers for size in batches):
-        workers *= 2
+    for workers in more_workers(first, batches):
         if gpu.holds(peak := step_cost(worst.row, workers).peak):
             line += f" --set resources.workers={workers} fits, {_gb(peak)} each."
             break

@@ -86,6 +86,7 @@ def plan(
 ) -> None:
     """The plan of a study: who owns what, configurations and seeds, skips. Nothing is started."""
     from clsweep.cli import plan as planned
+    from clsweep.cli.gpu_memory import memory_notes
 
     contrasts = {"--noise": noise, "--pilot": pilot}
     for name, given in {"--estimate": estimate, "--price": price, "--gpu": gpu}.items():
@@ -119,7 +120,7 @@ def plan(
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
     _print_contrasts(study, noises_in(pilot) if pilot else {}, noise)
-    for note in [*planned.plan_notes(study), *missing]:
+    for note in [*planned.plan_notes(study), *memory_notes(study), *missing]:
         print_note(note)
     print_next(options.command("plan", path, estimate=True))
 

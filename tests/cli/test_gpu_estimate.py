@@ -5,8 +5,12 @@ import re
 
 import pytest
 
-from clsweep.catalog.known_gpus import GPUS
+from clsweep.catalog.known_gpus import GPUS, step_bytes
+from clsweep.cli.gpu_memory import memory_notes
 from clsweep.cluster import resources
+from clsweep.study.document import preset_names, shipped_studies
+from clsweep.study.resolve import load_study
+from studies.records.plain import plain_config
 
 STUDY = """\
 name: large
@@ -91,3 +95,44 @@ def test_who_has_no_gpu_is_told_the_way(cli_command, study):
     code, _, err = cli_command("plan", study(), "--estimate", "--price", "1.01")
     assert code == 2
     assert "For a GPU that is not here: --gpu, as in --gpu a10g" in err
+
+
+@pytest.mark.parametrize(
+    ("encoder", "stem", "size", "framework"),
+    [("resnet18", "standard", 224, "simclr"), ("resnet18", "small", 32, "simclr"),
+     ("resnet50", "standard", 224, "moco"), ("resnet50", "small", 32, "byol")],
+)  # fmt: skip
+def test_the_memory_that_a_plan_says_is_about_what_is_counted(encoder, stem, size, framework):
+    from clsweep.train.step_cost import step_cost
+
+    shape = {"encoder": encoder, "stem": stem, "image_size": size, "framework": framework}
+    row = plain_config("synthetic", **shape, batch_size=256, precision="bf16", num_train=1024)
+    for workers in (1, 2):
+        counted = step_cost(row, workers).peak
+        assert step_bytes(row, workers) == pytest.approx(counted, rel=0.15)
+
+
+def test_a_plan_says_by_itself_which_gpus_cannot_hold_a_step(cli_command):
+    _, out, _ = cli_command("plan", "dcl/table_01", "--preset", "imagenet")
+    out = " ".join(out.split())
+    for size, workers in ((24, 8), (40, 4), (80, 2)):
+        preset = f"resources.workers={workers} (--preset gpu{size})"
+        assert f"one of {size} GB needs {preset}" in out
+        _, fits, _ = cli_command("plan", "dcl/table_01", "--preset", f"imagenet,gpu{size}")
+        assert f"one of {size} GB needs" not in " ".join(fits.split())
+    _, out, _ = cli_command("plan", "dcl/table_01", "--preset", "cifar10")
+    assert "GB needs" not in out
+
+
+@pytest.mark.parametrize("name", [name for name, path in shipped_studies().items()
+                                  if "gpu24" in preset_names(path)])  # fmt: skip
+def test_the_presets_of_the_papers_hold_each_step(name):
+    """In whichever other preset of the study the images are large."""
+    path = shipped_studies()[name]
+    others = [preset for preset in preset_names(path) if not preset.startswith(("gpu", "cpu"))]
+    for size in (24, 40, 80):
+        own = f"gpu{size}" if f"gpu{size}" in preset_names(path) else ""
+        for preset in (None, *others):
+            both = ",".join(filter(None, (preset, own))) or None
+            notes = " ".join(memory_notes(load_study(path, preset=both)))
+            assert f"one of {size} GB needs" not in notes, both
