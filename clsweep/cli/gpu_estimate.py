@@ -12,7 +12,7 @@ from clsweep.catalog.plugins import error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cli.estimate import GIB, SAVED, Pace, chosen_sizes, spread, tracked
 from clsweep.cli.gpu_memory import more_workers
-from clsweep.display.numbers import byte_size, count, duration, number, work
+from clsweep.display.numbers import count, duration, number, work
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.errors import RequestError, listed
 from clsweep.study.design import Study, plan_row, plan_trials
@@ -44,8 +44,7 @@ def print_gpu_estimate(study: Study, name: str, *, price: float | None, format: 
     }
     _, objectives = spread(sizes, chosen, {key: [step.pace] for key, step in steps.items()})
     for each in objectives:
-        of = [steps[rows[0]["trial_id"]] for rows in (sizes[each["objective"]][i]
-              for i in chosen[each["objective"]])]  # fmt: skip
+        of = (step for step in steps.values() if step.row["objective"] == each["objective"])
         each["step_s"] = max(step.step_s for step in of)
     for_eyes = format is Format.table
     title = f"Estimate for {gpu.name}, {number(gpu.memory)} GB" if for_eyes else ""
@@ -102,8 +101,8 @@ def _row(study: Study, each: Row, for_eyes: bool) -> Row:
     return row | {
         "longest step": f"{count(1000 * each['step_s'])} ms",
         "a trial": duration(each["trial_s"]),
-        "one after another": duration(each["trial_s"] * each["trials"]),
-        "memory": byte_size(each["peak_gib"] * GIB),
+        "in all": duration(each["trial_s"] * each["trials"]),
+        "memory": _gb(each["peak_gib"] * GIB),
     }
 
 
