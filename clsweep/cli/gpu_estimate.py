@@ -84,7 +84,7 @@ class _Step:
         redrawn = row["probe_epochs"] if row.get("probe_views") == "augmented" else 0
         self.pace = Pace(
             epoch_s=steps * self.step_s,
-            scored_s=(num_train + num_scored) * image_s,
+            scored_s=(num_train + (num_scored or 0)) * image_s,
             last_s=redrawn * num_train * image_s,
             peak_gib=self.peak / GIB,
         )
