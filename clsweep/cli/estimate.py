@@ -9,7 +9,8 @@ import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from itertools import cycle, islice, repeat
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clsweep.catalog import DATASET, PARAM
+from clsweep.catalog.known_gpus import HOST_S
 from clsweep.catalog.plugins import Plugin, error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cluster.resources import prepare_files, require_capacity, this_machine, visible_gpus
@@ -35,11 +37,13 @@ if TYPE_CHECKING:
     import torch
 
 GIB = 2**30
-_SAVED = {"asha": "asha stops trials early", "racing": "racing leaves trials out"}  # by a scheduler
+SAVED = {"asha": "asha stops trials early", "racing": "racing leaves trials out"}  # by a scheduler
 TIMED_SIZES = 3  # of each objective: networks, batches and the like of several sizes
 NICENESS = 15  # of Ray's workers by default: they stand back behind what else the machine does
 LONGEST_S = 30.0  # of an epoch that is waited for
 WORTH = 1.1  # times as fast, from where on another precision is named
+T = TypeVar("T")
+Sizes = dict[str, list[list[Row]]]
 _COUNTED = ("epochs", "eval_every")  # how often it is done that is timed
 
 
@@ -62,6 +66,8 @@ def print_estimate(study: Study, *, price: float | None, format: Format) -> None
         say()
         for line in _lines(study, objectives, at_once, total_s, price):
             print_note(line)
+        for line in _checks(study, objectives):
+            print_note(line)
         if (gain := bf16_gain(study)) >= WORTH:
             advice = "--set base.precision=bf16 asks for it, and is another study"
             print_note(f"note: bf16 is {number(gain)} times as fast on this CPU; {advice}")
@@ -73,9 +79,10 @@ def forecast(study: Study) -> tuple[list[Row], int, float]:
 
     Returns:
         A row of each objective: `trials`; `sizes` that these have, and how many of them were
-        `timed`; `trial_s`, mean seconds of a trial, with its scores if `is_scored`; `peak_gib`,
-        most memory that a worker takes, None where the system does not tell. The trials that run at
-        the same time. The seconds to the end of the last one, once processes have begun.
+        `timed`; `first` of these, a trial and its pace; `trial_s`, mean seconds of a trial, with
+        its scores if `is_scored`; `peak_gib`, most memory that a worker takes, None where the
+        system does not tell. The trials that run at the same time. The seconds to the end of the
+        last one, once processes have begun.
 
     Raises:
         RequestError: as `print_estimate`.
@@ -83,19 +90,35 @@ def forecast(study: Study) -> tuple[list[Row], int, float]:
     here = this_machine()
     if here is None:
         raise RequestError("--estimate: the GPUs of this machine cannot be counted")
+    resources = study.sections.resources
+    try:
+        at_once = require_capacity(study, here)
+    except RequestError as error:
+        advice = " For a GPU that is not here: --gpu, as in --gpu a10g"
+        raise RequestError(f"{error}{advice * bool(resources.gpus_per_worker)}") from None
     prepare_files(study)
     study = study.drawn()
     rows = [plan_row(study, trial) for trial in plan_trials(study)]
-    workers = study.sections.resources.workers
-    at_once = min(require_capacity(study, here), len(rows))
-    sizes = _sizes(study, rows)
-    # of many sizes the first, the last, and one between them
-    chosen = {
-        name: sorted({round(i * (len(each) - 1) / (TIMED_SIZES - 1)) for i in range(TIMED_SIZES)})
-        for name, each in sizes.items()
-    }
+    workers, at_once = resources.workers, min(at_once, len(rows))
+    sizes, chosen = chosen_sizes(study, rows, TIMED_SIZES)
     wanted = [each[i][0] for name, each in sizes.items() for i in chosen[name]]
     paces = _timed(study, wanted, at_once * workers)
+    took, objectives = spread(sizes, chosen, paces, workers)
+    ends = [0.0] * at_once  # of those at once; each starts as soon as another one ends
+    for row in rows:
+        heapq.heapreplace(ends, ends[0] + took[row["trial_id"]])
+    return objectives, at_once, max(ends)
+
+
+def spread(
+    sizes: Sizes,
+    chosen: Mapping[str, Sequence[int]],
+    paces: Mapping[str, Sequence[Pace]],
+    workers: int = 1,
+) -> tuple[dict[str, float], list[Row]]:
+    """Seconds of each trial by its id, of the paces of the nearest size that has some, and the rows
+    of the objectives, as `forecast` returns them.
+    """
     took, objectives = dict[str, float](), list[Row]()
     for name, each in sizes.items():
         timed = {i: paces[each[i][0]["trial_id"]] for i in chosen[name]}
@@ -109,11 +132,31 @@ def forecast(study: Study) -> tuple[list[Row], int, float]:
             "objective": name, "trials": len(own), "sizes": len(each), "timed": len(timed),
             "trial_s": fmean(own), "peak_gib": max(peaks, default=None),
             "is_scored": all(p.is_scored for ps in timed.values() for p in ps),
+            "first": (each[0][0], timed[0][0]),
         })  # fmt: skip
-    ends = [0.0] * at_once  # of those at once; each starts as soon as another one ends
-    for row in rows:
-        heapq.heapreplace(ends, ends[0] + took[row["trial_id"]])
-    return objectives, at_once, max(ends)
+    return took, objectives
+
+
+def _checks(study: Study, objectives: Sequence[Row]) -> list[str]:
+    """The timed epoch of a trial beside the same of operations and bytes, as `--gpu` reckons it for
+    other devices: of the first objective that trains, on a CPU.
+    """
+    resources = study.sections.resources
+    firsts = [each["first"] for each in objectives if each["first"][1].epoch_s]
+    if resources.gpus_per_worker or not firsts or "batch_size" not in firsts[0][0]:
+        return []
+    from clsweep.train.step_cost import busy_seconds, step_cost, this_cpu
+
+    row, pace = firsts[0]
+    cell = study.of(row["objective"])
+    num_train, _ = cell.dataset.split_sizes(cell.sections.val_fraction)
+    step, cpu = step_cost(row), this_cpu(resources.cpus_per_worker)
+    step_s = busy_seconds(row, step, cpu) + HOST_S * step.launches  # one after the other
+    reckoned = num_train // row["batch_size"] * step_s
+    return [
+        f"note: by operations and bytes, as --gpu reckons, an epoch of {row['objective']} takes "
+        f"{number(reckoned)} s; {number(pace.epoch_s)} s were timed"
+    ]
 
 
 def bf16_gain(study: Study) -> float:
@@ -215,11 +258,14 @@ def pace_of(row: Row, place: DataPlace, device: torch.device) -> Pace:
     return Pace(**parts, begin_s=begun[0] - start, peak_gib=memory.peak_gib())
 
 
-def _sizes(study: Study, rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
-    """The trials of each objective, those together that take equal steps. No real number is taken
-    to change what a step costs: a temperature, a rate, a weight.
+def chosen_sizes(
+    study: Study, rows: Sequence[Row], most: int
+) -> tuple[Sizes, dict[str, list[int]]]:
+    """The trials of each objective, those together that take equal steps, and the places of at most
+    so many groups: the first, the last, and some between. No real number is taken to change what a
+    step costs: a temperature, a rate, a weight.
     """
-    sizes: dict[str, list[list[Row]]] = {}
+    sizes: Sizes = {}
     for objective in study.objectives:
         names = [n for n in objective.space if PARAM[n].kind != "float" and n not in _COUNTED]
         groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -228,7 +274,10 @@ def _sizes(study: Study, rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
                 groups.setdefault(tuple(row[name] for name in names), []).append(row)
         in_order = sorted(groups, key=lambda key: [(isinstance(v, str), v) for v in key])
         sizes[objective.name] = [groups[key] for key in in_order]
-    return sizes
+    return sizes, {
+        name: sorted({round(i * (len(each) - 1) / (most - 1)) for i in range(most)})
+        for name, each in sizes.items()
+    }
 
 
 def _timed(study: Study, wanted: Sequence[Row], num_processes: int) -> dict[str, list[Pace]]:
@@ -243,13 +292,22 @@ def _timed(study: Study, wanted: Sequence[Row], num_processes: int) -> dict[str,
     with ProcessPoolExecutor(num_processes, context, *settled) as pool:
         try:
             timed = pool.map(_time, rows, places, repeat(resources), repeat(study.document.plugins))
-            for row, pace in zip(rows, timed, strict=True):
+            for row, pace in zip(rows, tracked(timed, len(rows), "Timing trials"), strict=True):
                 paces.setdefault(row["trial_id"], []).append(pace)
         except BrokenProcessPool:
             raise RequestError(
                 f"--estimate: a process died with {num_processes} at once, perhaps out of memory"
             ) from None
     return paces
+
+
+def tracked(items: Iterable[T], total: int, what: str) -> Iterable[T]:
+    """The items as they come, with a bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console, is_hidden = Console(stderr=True), not sys.stderr.isatty()
+    return track(items, what, total, console=console, transient=True, disable=is_hidden)
 
 
 def _settle(counter: Any, gpus: float) -> None:
@@ -311,7 +369,7 @@ def _row(study: Study, each: Row, for_eyes: bool) -> Row:
         "cpu_hours": hours * resources.cpus_per_worker,
         "gpu_hours": hours * float(resources.gpus_per_worker),
         "peak_gib": peak_gib,
-        "is_at_most": study.sections.scheduler.name in _SAVED,
+        "is_at_most": study.sections.scheduler.name in SAVED,
     }
 
 
@@ -319,7 +377,7 @@ def _lines(
     study: Study, rows: Sequence[Row], at_once: int, total_s: float, price: float | None
 ) -> list[str]:
     """Hours and memory of the whole study, and what the numbers leave out."""
-    resources, saved = study.sections.resources, _SAVED.get(study.sections.scheduler.name)
+    resources, saved = study.sections.resources, SAVED.get(study.sections.scheduler.name)
     seconds = sum(each["trial_s"] * each["trials"] for each in rows)
     hours = seconds * resources.workers / 3600
     num = sum(each["trials"] for each in rows)

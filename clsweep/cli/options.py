@@ -82,7 +82,9 @@ ImagesFor = Literal["new", "fixed"]  # which images intervals are for
 class StudyOptions:
     """Options of commands that read a study file: which version of it is meant."""
 
-    preset: Annotated[str | None, option("--preset -p", "preset of the study file")] = None
+    preset: Annotated[
+        str | None, option("--preset -p", "preset of the study file; several as A,B")
+    ] = None
     settings: Settings = None
     trust: Trust = False
 

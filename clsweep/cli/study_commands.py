@@ -75,8 +75,11 @@ def plan(
     estimate: Annotated[
         bool, option("--estimate", "time a few steps: hours and memory of the study")
     ] = False,
+    gpu: Annotated[
+        str | None, option("--gpu NAME", "estimate for a GPU that is not here, as a10g")
+    ] = None,
     price: Annotated[
-        float | None, option("--price EUR", "an hour of this machine; with money", min=0)
+        float | None, option("--price EUR", "an hour of this machine, or of the --gpu", min=0)
     ] = None,
     noise: Annotated[
         float | None,
@@ -87,10 +90,11 @@ def plan(
 ) -> None:
     """The plan of a study: who owns what, configurations and seeds, skips. Nothing is started."""
     from clsweep.cli import plan as planned
+    from clsweep.cli.gpu_memory import memory_notes
 
     contrasts = {"--noise": noise, "--pilot": pilot}
-    require_exclusive({"--trials": trials, "--estimate": estimate, **contrasts})
-    require_exclusive({"--trials": trials, "--price": price, **contrasts})
+    for name, given in {"--estimate": estimate, "--price": price, "--gpu": gpu}.items():
+        require_exclusive({"--trials": trials, name: given, **contrasts})
     for name, given in {"--price": price, **contrasts}.items():  # which no program's table has
         require_exclusive({f"--format {format}": format is not Format.table, name: given})
     study = options.of(path)
@@ -98,10 +102,8 @@ def plan(
         for_eyes = format in (Format.table, Format.md)
         print_table(planned.plan_trial_rows(study, for_eyes=for_eyes), format=format)
         return
-    if estimate or price is not None:
-        from clsweep.cli.estimate import print_estimate
-
-        print_estimate(study, price=price, format=format)
+    if estimate or gpu is not None or price is not None:
+        _print_estimate(study, gpu, price, format)
         if format is Format.table:
             print_next(options.command("run", path))
         return
@@ -122,9 +124,20 @@ def plan(
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
     _print_contrasts(study, noises_in(pilot) if pilot else {}, noise)
-    for note in [*planned.plan_notes(study), *missing]:
+    for note in [*planned.plan_notes(study), *memory_notes(study), *missing]:
         print_note(note)
     print_next(options.command("plan", path, estimate=True))
+
+
+def _print_estimate(study: Study, gpu: str | None, price: float | None, format: Format) -> None:
+    if gpu is not None:
+        from clsweep.cli.gpu_estimate import print_gpu_estimate
+
+        print_gpu_estimate(study, gpu, price=price, format=format)
+        return
+    from clsweep.cli.estimate import print_estimate
+
+    print_estimate(study, price=price, format=format)
 
 
 def noises_in(path: str) -> dict[str, tuple[float, float]]:

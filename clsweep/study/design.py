@@ -381,4 +381,5 @@ def build_sampler(method: str, seed: int) -> optuna.samplers.BaseSampler:
 
 def default_out(study: Study) -> str:
     """`results/NAME`, with the preset's name where one was used."""
-    return os.path.join("results", "-".join(part for part in (study.name, study.preset) if part))
+    presets = study.preset.split(",") if study.preset else []
+    return os.path.join("results", "-".join([study.name, *presets]))

@@ -170,8 +170,8 @@ def read_document(
     preset: str | None = None,
     trust: bool = False,
 ) -> Document:
-    """Read a study file, or a shipped study by its name; lay a preset over it. That of a results
-    folder is trusted where this is said.
+    """Read a study file, or a shipped study by its name; lay a preset over it, or several with
+    commas between. That of a results folder is trusted where this is said.
 
     A preset's mappings are merged key by key, everything else replaces; `null` removes a key.
 
@@ -191,14 +191,13 @@ def read_document(
         if not isinstance(patch, dict):
             expected = f"expected a partial study, a mapping, given {patch!r:.80}"
             raise StudyError(document.error(("presets", name), expected))
-    if preset is not None and preset not in presets:
-        known = (
-            f"Expected one of: {', '.join(presets)}." if presets else "The study has no presets."
-        )
-        unknown = f"no preset '{preset}'.{nearest(preset, presets)} {known}"
-        raise StudyError(document.error(("presets",), unknown))
-    if preset is not None:
-        overlay(document, presets[preset], origin=("presets", preset))
+    for name in preset.split(",") if preset is not None else ():
+        if name not in presets:
+            known = f"Expected one of: {', '.join(presets)}."
+            known = known if presets else "The study has no presets."
+            unknown = f"no preset '{name}'.{nearest(name, presets)} {known}"
+            raise StudyError(document.error(("presets",), unknown))
+        overlay(document, presets[name], origin=("presets", name))
     return document
 
 

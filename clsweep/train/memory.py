@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from clsweep.catalog.known_gpus import CONTEXT_BYTES
 from clsweep.display.numbers import byte_size, setting
 from clsweep.errors import RequestError
 from clsweep.train.device import trial_device
@@ -27,10 +28,6 @@ _EXHAUSTED = re.compile(
     "|unable to find an engine|unable to find a valid cudnn algorithm",
     re.IGNORECASE,
 )
-# Of a GPU, what a process takes beside all that torch allocates: the driver's context, and the
-# kernels of torch and its libraries. They come to 0.4 to 0.6 GB, by GPU and driver; no limit of
-# torch counts them, and processes that share a GPU have one each.
-CONTEXT_BYTES = 600 * 10**6
 _HELPS = "What helps: a smaller batch_size, a smaller chunk_size where it goes in chunks,"
 _OF_IMAGES = "the images on the host (resources.images_on=host),"
 _OF_A_GPU = "or more workers or a larger share of the GPU (resources.gpus_per_worker)"

@@ -167,6 +167,11 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     objective = sync_batch_norm(objective, device)
     if device.type == "cpu" and precision.name == "bf16":
         _refuse_unset_gradients(objective)
+    return state_of(objective, config, precision)
+
+
+def state_of(objective: Framework, config: Mapping[str, Any], precision: Precision) -> TrialState:
+    """A trial at its beginning, of an objective that is on its device."""
     return TrialState(
         objective=objective,
         optimizer=build_optimizer(objective, config),

@@ -114,6 +114,11 @@ def test_bf16_is_named_where_it_is_faster(cli_command, monkeypatch, study, has_a
     monkeypatch.setattr(estimate, "has_amx", lambda: has_amx)
     _, out, _ = cli_command("plan", study(), "--estimate")
     assert ("bf16 is 4 times as fast" in out) == (has_amx and half_s < 9)
+    # what was timed stands beside what --gpu would say of this CPU
+    check = re.search(
+        r"an epoch of simclr takes ([\d.e-]+) s; 10 s were timed", " ".join(out.split())
+    )
+    assert 0 < float(check[1]) < 10
 
 
 def test_what_stops_early_takes_at_most_so_long(cli_command, asked, study):

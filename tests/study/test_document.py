@@ -102,6 +102,14 @@ def test_preset_names(read, tmp_path):
     assert preset_names(tmp_path / "study.yaml") == ["cpu"]
 
 
+def test_several_presets_are_laid_over_one_another(read):
+    text = PLAIN + "  long: {base: {epochs: 9, lr: 0.1}}\n"
+    both, other = (read(text, preset=names).tree["base"] for names in ("cpu,long", "long,cpu"))
+    assert both == {"epochs": 9, "lr": 0.1, "width": 8}
+    assert other == {"epochs": 9, "lr": 0.25, "width": 8}
+    assert "no preset 'lon'. Did you mean 'long'?" in refusal(read, text, preset="cpu,lon")
+
+
 def test_an_unknown_preset_names_the_nearest(read):
     message = refusal(read, preset="cpo")
     assert (

@@ -1,0 +1,160 @@
+"""`clsweep plan --estimate --gpu NAME`: what a study would take on a GPU that is not here, of the
+operations and bytes of its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clsweep.catalog import DATASET
+from clsweep.catalog.known_gpus import HOST_S, KnownGPU, known_gpu
+from clsweep.catalog.plugins import error_line, plug_in
+from clsweep.catalog.rows import Row
+from clsweep.cli.estimate import GIB, SAVED, Pace, chosen_sizes, spread, tracked
+from clsweep.cli.gpu_memory import more_workers
+from clsweep.display.numbers import count, duration, number, work
+from clsweep.display.printing import Format, print_note, print_table
+from clsweep.errors import RequestError, listed
+from clsweep.study.design import Study, plan_row, plan_trials
+
+COUNTED_SIZES = 12  # of each objective
+MOST_CHUNKS = 64  # of a batch, that are proposed
+_FACTOR = 2  # within which an estimate is likely to lie
+
+
+def print_gpu_estimate(study: Study, name: str, *, price: float | None, format: Format) -> None:
+    """Count the steps of the objectives, and print what all their trials take.
+
+    Args:
+        name: of the GPU, in `clsweep.catalog.known_gpus`.
+        price: of an hour of one.
+
+    Raises:
+        RequestError: the GPU is not known or has not the study's precision, the number of images is
+            not known, or a step cannot be counted.
+    """
+    gpu, study = known_gpu(name), study.drawn()
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    plug_in(study.document.plugins)
+    sizes, chosen = chosen_sizes(study, rows, COUNTED_SIZES)
+    wanted = [each[i][0] for name, each in sizes.items() for i in chosen[name]]
+    steps = {
+        row["trial_id"]: _Step(study, row, gpu)
+        for row in tracked(wanted, len(wanted), "Counting steps")
+    }
+    _, objectives = spread(sizes, chosen, {key: [step.pace] for key, step in steps.items()})
+    for each in objectives:
+        of = (step for step in steps.values() if step.row["objective"] == each["objective"])
+        each["step_s"] = max(step.step_s for step in of)
+    for_eyes = format is Format.table
+    title = f"Estimate for {gpu.name}, {number(gpu.memory)} GB" if for_eyes else ""
+    print_table([_row(study, each, for_eyes) for each in objectives], format=format, title=title)
+    if for_eyes:
+        for line in [*_lines(study, objectives, gpu, price), *_fits([*steps.values()], gpu)]:
+            print_note(line)
+
+
+class _Step:
+    """A step of a planned trial on a GPU: its seconds there and its memory."""
+
+    def __init__(self, study: Study, row: Row, gpu: KnownGPU) -> None:
+        self.row, cell = row, study.of(row["objective"])
+        num_train, num_scored = cell.dataset.split_sizes(cell.sections.val_fraction)
+        if DATASET[row["dataset"]].kind != "images" or not num_train:
+            expected = "expected images whose number is known, as by dataset.num_train"
+            raise RequestError(f"--gpu: {expected}, given {row['dataset']}")
+        if row["epochs"] and row["precision"] == "bf16" and not gpu.has_bf16:
+            advice = "Expected: fp16 or fp32, as in --set base.precision=fp16"
+            raise RequestError(f"--gpu: {gpu.name} has no bf16 arithmetic. {advice}")
+        resources = study.sections.resources
+        self.workers, self.step_s, self.peak = resources.workers, 0.0, 0
+        from clsweep.train.step_cost import SCORED, busy_seconds, features_cost, step_cost
+
+        try:
+            image_s = features_cost(row).seconds_on(gpu) / SCORED / self.workers
+            if row["epochs"]:
+                step = step_cost(row, self.workers)
+                busy_s = busy_seconds(row, step, gpu, self.workers)
+                host_s = HOST_S * step.launches * (float(resources.gpus_per_worker) or 1)
+                self.step_s, self.peak = max(busy_s, host_s), step.peak
+        except Exception as error:
+            why = error_line(error, row["loss"])
+            raise RequestError(f"{row['objective']} cannot be counted: {why}") from None
+        steps = num_train // row["batch_size"] if row["epochs"] else 0
+        redrawn = row["probe_epochs"] if row.get("probe_views") == "augmented" else 0
+        self.pace = Pace(
+            epoch_s=steps * self.step_s,
+            scored_s=(num_train + (num_scored or 0)) * image_s,
+            last_s=redrawn * num_train * image_s,
+            peak_gib=self.peak / GIB,
+        )
+
+
+def _row(study: Study, each: Row, for_eyes: bool) -> Row:
+    """One objective; for programs in plain numbers."""
+    row = {name: each[name] for name in ("objective", "trials")}
+    if not for_eyes:
+        names = ("step_s", "trial_s", "peak_gib")
+        hours = each["trial_s"] * each["trials"] * study.sections.resources.workers / 3600
+        is_at_most = study.sections.scheduler.name in SAVED
+        return row | {n: each[n] for n in names} | {"gpu_hours": hours, "is_at_most": is_at_most}
+    return row | {
+        "longest step": f"{count(1000 * each['step_s'])} ms",
+        "a trial": duration(each["trial_s"]),
+        "in all": duration(each["trial_s"] * each["trials"]),
+        "memory": _gb(each["peak_gib"] * GIB),
+    }
+
+
+def _lines(study: Study, rows: Sequence[Row], gpu: KnownGPU, price: float | None) -> list[str]:
+    """Hours and money of the whole study, and what the numbers are."""
+    saved = SAVED.get(study.sections.scheduler.name)
+    num = sum(each["trials"] for each in rows)
+    seconds = sum(each["trial_s"] * each["trials"] for each in rows)
+    hours = seconds * study.sections.resources.workers / 3600
+    about = "at most" if saved else "about"
+    lines = [f"\n{count(num)} trials: {about} {work(hours)} of {gpu.name}"]
+    if price is not None:
+        money = f"{number(price * hours)} EUR at {number(price)} EUR an hour of one"
+        lines.append(
+            f"{money}, {number(price * hours / _FACTOR)} to {number(price * hours * _FACTOR)}"
+        )
+    lines.append(
+        f"note: an estimate, likely within a factor of {_FACTOR}: no {gpu.name} was asked. It is "
+        "of the operations and bytes of a step, counted, and the GPU's data sheet"
+    )
+    if saved:
+        lines.append(f"note: {saved}; how many is not known before")
+    lines.append("note: reading images, neighbours, probes and Ray's start are not in it")
+    return lines
+
+
+def _fits(steps: Sequence[_Step], gpu: KnownGPU) -> list[str]:
+    """Steps that the GPU cannot hold, and with what it could: as many workers as all batches divide
+    among, or chunks.
+    """
+    large = [step for step in steps if not gpu.holds(step.peak)]
+    if not large:
+        return []
+    from clsweep.train.step_cost import step_cost
+
+    worst, batches = max(large, key=lambda step: step.peak), {s.row["batch_size"] for s in steps}
+    batch, first = worst.row["batch_size"], worst.workers
+    names = listed(sorted({step.row["objective"] for step in large}))
+    line = f"note: {names}: a step takes {_gb(worst.peak)}, more than {gpu.name} holds."
+    for workers in more_workers(first, batches):
+        if gpu.holds(peak := step_cost(worst.row, workers).peak):
+            line += f" --set resources.workers={workers} fits, {_gb(peak)} each."
+            break
+    chunk = batch
+    while chunk % 2 == 0 and batch // chunk < MOST_CHUNKS:
+        chunk //= 2
+        peak = step_cost({**worst.row, "chunk_size": chunk}, first).peak
+        if gpu.holds(peak):
+            line += f" --set base.chunk_size={chunk} fits, {_gb(peak)}; it is another study, as"
+            return [f"{line} batch norm sees chunks"]
+    return [line]
+
+
+def _gb(num_bytes: float) -> str:
+    return f"{number(num_bytes / 1e9)} GB"
