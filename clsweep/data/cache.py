@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clsweep.data.cached_jpegs import Encodings, missing_bytes, open_jpegs, write_jpegs
+from clsweep.data.cached_jpegs import Encode, missing_bytes, open_jpegs, write_jpegs
 from clsweep.data.image_files import JPEG_QUALITY, Pictures
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
@@ -72,7 +72,12 @@ class Source:
     num_channels: int = 3
     dtype: str = "uint8"
     sizes: Callable[[str], np.ndarray] | None = None
-    encode: Callable[[str, Sequence[int]], Encodings] | None = None
+    encode: Encode | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Images of each part."""
+        return {part: len(labels) for part, labels in self.labels.items()}
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -83,7 +88,7 @@ class Source:
             "num_channels": self.num_channels,
             "dtype": self.dtype,
             "is_whole": self.sizes is not None,
-            "counts": {part: len(labels) for part, labels in self.labels.items()},
+            "counts": self.counts,
             "classes": list(self.classes),
             **({"jpeg_quality": JPEG_QUALITY} if self.encode else {}),
         }
@@ -192,7 +197,7 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
         partial.mkdir()
         begun.write_text(folder.name)
     needed = (
-        missing_bytes(source, partial)
+        missing_bytes(source.encode, source.counts, partial)
         if source.encode
         else int(sum(starts[-1] for starts in source.starts.values()))
     )
@@ -201,7 +206,10 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with _progress(source) as advance, warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # what matters of an image is an error
-            broken = (write_jpegs if source.encode else _decode)(source, partial, advance)
+            if source.encode:
+                broken = write_jpegs(source.encode, source.counts, partial, advance)
+            else:
+                broken = _decode(source, partial, advance)
     except OSError as error:
         if error.errno not in _FULL:
             raise

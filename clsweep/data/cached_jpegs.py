@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from clsweep.data.image_files import Jpegs
-from clsweep.data.sources import SAMPLED_PICTURES, evenly_spaced
+from clsweep.data.image_files import Jpegs, sampled_rows
 from clsweep.machine import num_cores
-
-if TYPE_CHECKING:
-    from clsweep.data.cache import Source
 
 # the JPEG of each image with its height and width, and a line for each image that is broken
 Encodings: TypeAlias = tuple[list[tuple[bytes, int, int]], list[str]]
+Encode: TypeAlias = Callable[[str, Sequence[int]], Encodings]  # of some rows of a part
 
 BLOCK_JPEGS = 128  # are encoded by a thread at a time
 _MARGIN = 1.1  # of the bytes that a sample foretells
@@ -39,18 +36,21 @@ def open_jpegs(folder: Path, part: str, num_channels: int) -> Jpegs:
     return pictures
 
 
-def write_jpegs(source: Source, folder: Path, advance: Callable[[int], object]) -> list[str]:
+def write_jpegs(
+    encode: Encode, counts: Mapping[str, int], folder: Path, advance: Callable[[int], object]
+) -> list[str]:
     """Append the JPEGs that are missing, on every core of this process; one line for each broken
     image. After one of these nothing is written, as the place of the next would be another's.
+
+    counts: images of each part.
     """
-    assert source.encode is not None
-    encode, broken = source.encode, list[str]()
-    for part, labels in source.labels.items():
+    broken: list[str] = []
+    for part, count in counts.items():
         first = _cut(folder, part)
         advance(first)
         blocks = (
-            range(start, min(start + BLOCK_JPEGS, len(labels)))
-            for start in range(first, len(labels), BLOCK_JPEGS)
+            range(start, min(start + BLOCK_JPEGS, count))
+            for start in range(first, count, BLOCK_JPEGS)
         )
         with (folder / f"{part}.jpegs").open("ab") as jpegs, \
              (folder / f"{part}.index").open("ab") as index:  # fmt: skip
@@ -66,14 +66,13 @@ def write_jpegs(source: Source, folder: Path, advance: Callable[[int], object]) 
     return broken
 
 
-def missing_bytes(source: Source, folder: Path) -> int:
+def missing_bytes(encode: Encode, counts: Mapping[str, int], folder: Path) -> int:
     """About the bytes that `write_jpegs` will write, by some images of each part."""
-    assert source.encode is not None
     num_bytes = 0.0
-    for part, labels in source.labels.items():
-        jpegs, _ = source.encode(part, evenly_spaced(len(labels), SAMPLED_PICTURES))
+    for part, count in counts.items():
+        jpegs, _ = encode(part, sampled_rows(count))
         mean = sum(len(jpeg) for jpeg, _, _ in jpegs) / max(1, len(jpegs))
-        num_bytes += _MARGIN * mean * (len(labels) - len(_index(folder, part)))
+        num_bytes += _MARGIN * mean * (count - len(_index(folder, part)))
     return int(num_bytes)
 
 

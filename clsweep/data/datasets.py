@@ -137,7 +137,7 @@ def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     row = sized_dataset(name, place, **channels)
     same = ("image_size", "num_unlabeled", "num_classes", "channels", "images_digest")
     form = _stated(config, "store_as", "pixels")
-    share = (CROP_SCALE + 1) / 2 if form == "jpeg" else CROP_SCALE  # the mean crop, or the smallest
+    share = 1.0 if form == "jpeg" else CROP_SCALE  # the largest crop, or the smallest
     sizes = {each: getattr(row, each) for each in same} | {
         "dataset": name, "val_fraction": config["val_fraction"],
         "num_train": row.num_train + row.num_unlabeled,

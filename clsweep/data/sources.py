@@ -31,7 +31,6 @@ DATA_PARTS = ("train", "test")
 # what others call the part that is scored at the end, in the order in which they are looked for
 HELD_OUT = ("val", "valid", "validation", "test")
 MAX_CLASSES = 1000
-SAMPLED_PICTURES = 48  # of which a plan reckons bytes and rates of all
 
 
 def reason_of(error: Exception) -> str:
@@ -216,7 +215,7 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
 
 def _sample(layout: DataLayout) -> PictureSample:
     """Some of all pictures, evenly spaced, without those that cannot be read."""
-    from clsweep.data.image_files import read_bytes
+    from clsweep.data.image_files import read_bytes, sampled_rows
 
     pictures: list[bytes] = []
 
@@ -224,14 +223,8 @@ def _sample(layout: DataLayout) -> PictureSample:
         pictures.append(read_bytes(file))
 
     num_train = len(layout.labels["train"])
-    _broken(layout, "train", evenly_spaced(num_train, SAMPLED_PICTURES), read)
+    _broken(layout, "train", sampled_rows(num_train), read)
     return PictureSample(sum(map(len, layout.labels.values())), tuple(pictures))
-
-
-def evenly_spaced(num_images: int, num_chosen: int) -> list[int]:
-    """Rows of so many images at most, evenly spaced."""
-    num_chosen = min(num_images, num_chosen)
-    return [number * num_images // num_chosen for number in range(num_chosen)]
 
 
 def image_source(dataset: Dataset, place: DataPlace) -> Source:
@@ -266,11 +259,11 @@ def image_source(dataset: Dataset, place: DataPlace) -> Source:
         where = f"{root} {place.value_range}"
         return Source(**common, place=where, image_size=layout.image_size, fill=copy)
     store_size = dataset.store_size or dataset.image_size
-    kept = layout, store_size, dataset.channels
+    form = layout, store_size, dataset.channels
     return Source(
         **common, place=f"{root} {dataset.channels}", image_size=store_size,
-        fill=partial(_decoded, *kept), sizes=lambda part: _stored_sizes(layout, part, store_size),
-        encode=partial(_encoded, *kept) if dataset.store_as == "jpeg" else None,
+        fill=partial(_decoded, *form), sizes=lambda part: _stored_sizes(layout, part, store_size),
+        encode=partial(_encoded, *form) if dataset.store_as == "jpeg" else None,
     )  # fmt: skip
 
 

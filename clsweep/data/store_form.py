@@ -7,8 +7,10 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -20,8 +22,8 @@ from clsweep.data.image_files import encode_image, read_image_size, stored_size
 # fast as can be. More are kept as JPEG, where most of the files lose nothing much by it: are JPEG.
 MOST_PIXEL_BYTES = 8 * 2**30
 # Files that are not there are taken for ImageNet's mean picture, height and width, a JPEG of which
-# takes about so many bytes a pixel.
-_PICTURE, _JPEG_BYTES = (375, 500), 0.35
+# takes about so many bytes a pixel (`tests/benchmarks/decode.py`).
+_PICTURE, _JPEG_BYTES = (375, 500), 0.4
 _JPEG = b"\xff\xd8\xff"
 
 
@@ -76,6 +78,12 @@ def pixel_bytes(dataset: Dataset, store_size: int) -> int:
             sizes.append(read_image_size(io.BytesIO(picture)))
     areas = [math.prod(stored_size(*size, store_size)) for size in sizes or [_PICTURE]]
     return _num_pictures(dataset) * sum(areas) * dataset.channels // len(areas)
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that the disk has free on which a folder lies, or will."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(there).free
 
 
 def _sampled(dataset: Dataset) -> tuple[bytes, ...]:

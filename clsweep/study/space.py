@@ -274,8 +274,8 @@ def stored(dataset: Dataset, section: DatasetSection, objectives: Sequence[Objec
 
 
 def store_size_of(objective: Objective, image_size: int, form: str) -> int:
-    """Shorter side of pictures, pixels, at which no crop of a view is blown up; of JPEGs not the
-    mean crop: at ImageNet's view of 224 these have a seventh of the pixels.
+    """Shorter side of pictures, pixels, at which no crop of a view is blown up. Of JPEGs the
+    largest crop is not, nor the scored middle: all pixels are decoded, whatever the crop needs.
     """
     from clsweep.data.image_files import needed_size
 
@@ -284,7 +284,7 @@ def store_size_of(objective: Objective, image_size: int, form: str) -> int:
         return needed_size(size, 1.0)
 
     def needed(side: int, smallest: float, largest: str) -> int:
-        share = (smallest + objective.extremes(largest)[0]) / 2 if form == "jpeg" else smallest
+        share = objective.extremes(largest)[0] if form == "jpeg" else smallest
         return needed_size(side, share)
 
     smallest, _ = objective.extremes("crop_scale")

@@ -40,12 +40,13 @@ from clsweep.data.sources import image_source, sized_dataset
 from clsweep.data.store_form import pixel_bytes
 from clsweep.display.numbers import byte_size
 from clsweep.train.crops import cut_crops
+from clsweep.train.memory import keep_freed_memory
 
 # Width and height of ImageNet's most frequent sizes, and their shares here.
 SIZES = [(500, 375), (375, 500), (500, 333), (333, 500)]
 SHARES = [0.55, 0.2, 0.15, 0.1]
 VIEW, CROP_SCALE, BATCH = 224, 0.08, 256
-PIXELS, JPEGS = 792, 305  # what a study with such views keeps of the shorter side, at most
+PIXELS, JPEGS = 792, 256  # what a study with such views keeps of the shorter side, at most
 QUALITY, FIELDS, FIELD = 90, 16, 1024
 
 
@@ -139,6 +140,7 @@ def measure(root: Path, cache: Path, cores: int, passes: int) -> None:
     print(f"{byte_size(int(of_pixels), 3)}, in the cache {byte_size(int(of_cache), 3)} each")
     print(f"cache built in {built_s:.1f} s: {len(files) / built_s:.0f} pictures a second")
     torch.set_num_threads(cores)
+    keep_freed_memory()  # as trials do
     rates = in_turn(
         {
             "torchvision": rate_of(torchvisions(root / "train", cores), cores),

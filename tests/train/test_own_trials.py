@@ -46,6 +46,10 @@ def pictures(folder: Path, *, name: str = "pictures") -> dict[str, Any]:
     return {"name": "imagefolder", "root": str(folder / name), "image_size": 16}
 
 
+def jpegs(folder: Path) -> dict[str, Any]:
+    return pictures(folder) | {"store_as": "jpeg"}
+
+
 def study(folder: Path, dataset: dict[str, Any], base: dict[str, Any], **others: Any) -> Any:
     tree = {
         "seeds": [0], "space": {},
@@ -61,7 +65,7 @@ def row_of(resolved: Any) -> dict[str, Any]:
     return plan_row(resolved, trial)
 
 
-@pytest.mark.parametrize("dataset", [five_channels, pictures])
+@pytest.mark.parametrize("dataset", [five_channels, pictures, jpegs])
 def test_a_trial_on_ones_own_files(dataset, tmp_path):
     resolved = study(tmp_path, dataset(tmp_path), {})
     row, place = row_of(resolved), resolved.sections.dataset.place
@@ -137,6 +141,21 @@ def test_store_size_follows_the_smallest_crop(tmp_path):
         row = row_of(study(tmp_path, dataset, base))
         assert row["store_size"] == expected
     assert row_of(study(tmp_path, dataset | {"store_size": 20}, {}))["store_size"] == 20
+
+
+def test_jpegs_are_as_large_as_the_largest_crop_needs(tmp_path):
+    dataset = pictures(tmp_path)
+    assert row_of(study(tmp_path, dataset, {}))["store_as"] == "pixels"
+    dataset |= {"store_as": "jpeg"}
+    for base, expected in (
+        ({"crop_scale": 0.25}, 19),  # 256 / 224 of 16, for the scores
+        ({"crop_scale": 0.1, "crop_max": 0.25}, 32),  # 16 / sqrt(0.25)
+        ({"epochs": 0}, 19),
+    ):
+        row = row_of(study(tmp_path, dataset, base))
+        assert (row["store_as"], row["store_size"]) == ("jpeg", expected)
+    with pytest.raises(StudyError, match=r"dataset\.store_as: expected on imagefolder"):
+        study(tmp_path, {"name": "digits", "store_as": "jpeg"}, {})
 
 
 def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_path):
