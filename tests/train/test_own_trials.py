@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
@@ -14,6 +16,7 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.open_encoders import with_digest
 from clsweep.catalog.ownership import is_taken
 from clsweep.cluster.resources import prepare_files
+from clsweep.cluster.runner import _OF_PICTURES, _changed_images
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -156,6 +159,16 @@ def test_jpegs_are_as_large_as_the_largest_crop_needs(tmp_path):
         assert (row["store_as"], row["store_size"]) == ("jpeg", expected)
     with pytest.raises(StudyError, match=r"dataset\.store_as: expected on imagefolder"):
         study(tmp_path, {"name": "digits", "store_as": "jpeg"}, {})
+
+
+def test_a_plan_that_does_not_say_its_form_was_of_pixels(tmp_path):
+    before = pa.table({"objective": ["dcl"], "store_size": [32]})
+    folder: Any = SimpleNamespace(plan=lambda _: before)
+    pixels = {**pictures(tmp_path), "store_size": 32}
+    assert not _changed_images(folder, study(tmp_path, pixels, {}), _OF_PICTURES)
+    jpegs = study(tmp_path, pixels | {"store_as": "jpeg"}, {})
+    [line] = _changed_images(folder, jpegs, _OF_PICTURES)
+    assert line == "images in imagefolder.store_as: 'pixels' -> 'jpeg'"
 
 
 def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_path):
