@@ -22,7 +22,7 @@ Encoded = Path | IO[bytes]  # a file of an image, or its bytes in another file
 _MODES = {1: "L", 3: "RGB"}
 SCORED_SHARE = 256 / 224  # the papers' scoring: shorter side resized to 256, the middle 224 taken
 SAMPLED_PICTURES = 32  # of which bytes and rates of all are reckoned
-JPEG_QUALITY = 80  # of pictures that are kept as JPEG; its effect on scores is in docs/performance
+JPEG_QUALITY = 80  # of pictures kept as JPEG; docs/performance.md has its effect on scores
 
 
 @dataclass(frozen=True, eq=False)
