@@ -19,6 +19,7 @@ LONG = pytest.mark.soak
         ("launches.py --method DCL --batch 512", "optimiser"),
         # at any share of lightly's: a busy machine is no failure
         ("host_time.py --rounds 1 --batch 2048 --goal 99", "lightly"),
+        ("decode.py --pictures 40 --passes 1", "bytes "),
         pytest.param("losses.py --samples 64 --repeats 1", "dclw", marks=LONG),
         pytest.param("driver.py --trials 100 200 --epochs 10", "peak MiB", marks=LONG),
         pytest.param("overhead.py --trials 6 --documented-trials 2", "ratio", marks=LONG),

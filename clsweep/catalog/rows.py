@@ -221,6 +221,14 @@ class Component:
     source: str
 
 
+@dataclass(frozen=True)
+class PictureSample:
+    """Some of a folder's pictures as their files have them, and the number of all."""
+
+    num_files: int
+    pictures: tuple[bytes, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
     """A data set as a plan needs to know it: images of `image_size` pixels a side, or pairs of
@@ -241,6 +249,8 @@ class Dataset:
         unread: what the user's own files hold beside images and classes, or empty.
         class_names: of the user's own files.
         store_size: of pictures that are kept whole, pixels that the shorter side has at most.
+        store_as: the form in which they are kept: `pixels` or `jpeg`.
+        sample: some of the user's own pictures; None where their files are not there.
         options: those of the numbers that a study may choose or, of the user's own files, state.
         keeps_whole: whether images are pictures of any size, of which views are crops.
         files: "module:function": DataPlace -> a `data.sources.DataLayout`, of the user's own files.
@@ -265,6 +275,8 @@ class Dataset:
     unread: str = ""
     class_names: tuple[str, ...] = ()
     store_size: int = 0
+    store_as: str = ""
+    sample: PictureSample | None = field(default=None, compare=False, repr=False)
     keeps_whole: bool = False
     files: str = ""
     options: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_o
 from clsweep.catalog.rows import Row
 from clsweep.cluster.resources import require_capacity, require_files, this_machine
 from clsweep.data.locations import AbsentError
-from clsweep.display.numbers import count, number, setting, setting_column
+from clsweep.display.numbers import byte_size, count, number, setting, setting_column
 from clsweep.errors import RequestError, listed, nearest
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
 from clsweep.study.document import shipped_studies, study_question
@@ -205,12 +205,15 @@ def cell_matrices(study: Study) -> list[tuple[FactorCell, list[Row]]]:
 
 def plan_data(study: Study) -> list[str]:
     """The images that every trial is trained and scored on, and what one is worth in the score."""
-    cells = [cell for cell in study.cells or (study,) if cell.dataset.kind == "images"]
-    lines = dict.fromkeys(line for cell in cells for line in _data_lines(cell))
+    lines: dict[str, None] = {}
+    for objective in study.objectives:
+        cell, levels = study.of(objective.name), split_name(study.document.tree, objective.name)
+        if cell.dataset.kind == "images":
+            lines |= dict.fromkeys(_data_lines(cell, levels.get("dataset", "")))
     return sorted(lines, key=lambda line: line.startswith("note: "))
 
 
-def _data_lines(study: Study) -> list[str]:
+def _data_lines(study: Study, level: str) -> list[str]:
     num_train, num_scored = study.dataset.split_sizes(study.sections.val_fraction)
     metric, split = METRIC[study.sections.metric.name], study.sections.evaluation.score_on
     unlabeled = study.dataset.num_unlabeled
@@ -218,7 +221,7 @@ def _data_lines(study: Study) -> list[str]:
     part = f"to score ({split} split)"
     known = f", {count(num_scored)} {part}" if num_scored is not None else ""
     lines = [
-        f"Data: {study.dataset.name}: {count(num_train)} images to train{without}"
+        f"Data: {level or study.dataset.name}: {count(num_train)} images to train{without}"
         + (known or f"; {part}: unknown until the files are here"),
         *(
             [f"{len(names)} classes: {listed(names)}"]
@@ -227,6 +230,8 @@ def _data_lines(study: Study) -> list[str]:
         ),
         f"Metric: {metric.name}{f' in {metric.unit}' * bool(metric.unit)}, {metric.mode} is best",
     ]
+    if study.dataset.keeps_whole:
+        lines[1:1] = _store_lines(study)
     if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):
         worth = 100 / num_scored
         lines[-1] += f"; one scored image is {number(worth)} points"
@@ -239,6 +244,33 @@ def _data_lines(study: Study) -> list[str]:
                 "To score more images: a larger dataset.val_fraction"
                 + (", up to 0.5" if split == "validation" else "")
             )
+    return lines
+
+
+def _store_lines(study: Study) -> list[str]:
+    """Form and bytes of the cache, the rate at which a trial reads it, and a disk that is too
+    small.
+    """
+    from clsweep.data.store_form import estimated_store, free_bytes
+
+    data, resources, place = study.dataset, study.sections.resources, study.sections.dataset.place
+    estimate = estimated_store(data)
+    side = f"the shorter side at most {data.store_size} pixels"
+    line = f"Cache: {byte_size(estimate.num_bytes, 3)} of {data.store_as}, {side}"
+    if data.sample is None:
+        line += "; reckoned with ImageNet's sizes, as the files are not here"
+    lines = [line]
+    if rate := estimate.images_per_s:
+        cores = resources.cpus_per_worker * resources.workers
+        lines.append(
+            f"A core of this machine decodes {count(round(rate))} images a second; a trial has "
+            f"{cores}, and trains on no more than {count(round(rate * cores))} a second"
+        )
+    if data.sample and (free := free_bytes(place.cache_folder)) < estimate.num_bytes:
+        lines.append(
+            f"note: {place.cache_folder} has {byte_size(free, 3)} free. Unless the cache is there "
+            "already, name another folder with --set dataset.cache=FOLDER"
+        )
     return lines
 
 

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 # What a plan says of the user's own images.
 _OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
+_OF_PICTURES = ("store_size", "store_as")
+_BEFORE = {"store_as": "pixels"}  # of plans that do not say it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,7 +421,7 @@ def _require_same(
         _changed_images(folder, study, _OF_FILES)
         or extension_errors(folder.study(), folder.plan().to_pylist(), study, planned)
         # follows from the crops of all trials: an extension may change it, too
-        or _changed_images(folder, study, ("store_size",) if study.dataset.keeps_whole else ())
+        or _changed_images(folder, study, _OF_PICTURES if study.dataset.keeps_whole else ())
     )
     if reasons:
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
@@ -455,5 +457,6 @@ def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -
         if planned := first.get(cell.objectives[0].name):
             now, at = split_columns(cell), f"images in {cell.dataset.name}"
             sizes = {name: now[name] for name in names}
-            changed += tree_difference({name: planned.get(name) for name in names}, sizes, at=at)
+            then = _BEFORE | {name: value for name, value in planned.items() if value is not None}
+            changed += tree_difference({name: then.get(name) for name in names}, sizes, at=at)
     return list(dict.fromkeys(changed))

@@ -1,8 +1,9 @@
-"""Images decoded once into arrays on disk that every process maps: CACHE/NAME-FINGERPRINT/.
+"""Images decoded once into arrays on disk, or made JPEGs, that every process maps:
+CACHE/NAME-FINGERPRINT/.
 
 A cache is made under another name, NAME-SIZE-PLACE.partial, and gets its own when all of it lies on
 the disk; only that name is ever read. A lock lets one process at a time make a cache: the others
-wait, then map. What a killed process left is made anew.
+wait, then map. What a killed process left is made anew; of JPEGs the rest is made.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clsweep.data.image_files import Pictures
+from clsweep.data.cached_jpegs import Encode, missing_bytes, open_jpegs, write_jpegs
+from clsweep.data.image_files import JPEG_QUALITY, Pictures
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
 from clsweep.files import sync
@@ -56,6 +58,8 @@ class Source:
         num_channels, dtype: C and type of the pixels.
         sizes: height and width of each image of a part, int64 (N, 2); None: all are squares of
             `image_size`. Asked when a cache is made, never when it is opened.
+        encode: the JPEGs of some images of a part, each with height and width, and one line for
+            each that cannot be read; a cache of JPEGs is made of it. None: one of pixels.
     """
 
     name: str
@@ -68,6 +72,12 @@ class Source:
     num_channels: int = 3
     dtype: str = "uint8"
     sizes: Callable[[str], np.ndarray] | None = None
+    encode: Encode | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Images of each part."""
+        return {part: len(labels) for part, labels in self.labels.items()}
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -78,8 +88,9 @@ class Source:
             "num_channels": self.num_channels,
             "dtype": self.dtype,
             "is_whole": self.sizes is not None,
-            "counts": {part: len(labels) for part, labels in self.labels.items()},
+            "counts": self.counts,
             "classes": list(self.classes),
+            **({"jpeg_quality": JPEG_QUALITY} if self.encode else {}),
         }
 
     def folder(self, cache: Path) -> Path:
@@ -151,7 +162,20 @@ def _opened(source: Source, folder: Path) -> Cached | None:
 
 def _arrays(source: Source, folder: Path, part: str) -> tuple[StoredImages, np.ndarray]:
     """ValueError if they are not those of the source."""
-    path, num_images, size = folder / f"{part}.npy", len(source.labels[part]), source.image_size
+    is_jpeg, num_images = source.encode is not None, len(source.labels[part])
+    images: StoredImages = (
+        open_jpegs(folder, part, source.num_channels)
+        if is_jpeg
+        else _pixels(source, folder, part, num_images)
+    )
+    labels = np.load(folder / f"{part}_labels.npy")
+    if len(images) != num_images or not np.array_equal(labels, source.labels[part]):
+        raise ValueError(f"{folder}: expected the images and labels of {source.name}")
+    return images, labels
+
+
+def _pixels(source: Source, folder: Path, part: str, num_images: int) -> StoredImages:
+    path, size = folder / f"{part}.npy", source.image_size
     pixels = np.load(path, mmap_mode="r") if num_images else np.load(path)
     if num_images and pixels.offset + pixels.nbytes != path.stat().st_size:
         raise ValueError(f"{path}: expected {pixels.nbytes} bytes of images")
@@ -160,23 +184,32 @@ def _arrays(source: Source, folder: Path, part: str) -> tuple[StoredImages, np.n
     if source.sizes is not None:
         images = Pictures(pixels, np.load(folder / f"{part}_sizes.npy"), source.num_channels)
         expected = (int(images.starts[-1]),)
-    labels = np.load(folder / f"{part}_labels.npy")
-    if pixels.dtype != source.dtype or pixels.shape != expected or len(images) != num_images:
+    if pixels.dtype != source.dtype or pixels.shape != expected:
         raise ValueError(f"{path}: expected {expected} pixels")
-    if not np.array_equal(labels, source.labels[part]):
-        raise ValueError(f"{folder}: expected the labels of {source.name}")
-    return images, labels
+    return images
 
 
 def _make(source: Source, partial: Path, folder: Path) -> None:
     """Decode all images, and give the complete cache its name."""
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    needed = int(sum(starts[-1] for starts in source.starts.values()))
+    begun = partial / "begun"  # names the cache whose JPEGs a killed process has begun
+    if source.encode is None or not begun.exists() or begun.read_text() != folder.name:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        begun.write_text(folder.name)
+    needed = (
+        missing_bytes(source.encode, source.counts, partial)
+        if source.encode
+        else int(sum(starts[-1] for starts in source.starts.values()))
+    )
     try:
         if shutil.disk_usage(partial).free < needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        broken = _decode(source, partial)
+        with _progress(source) as advance, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="PIL")  # what matters of an image is an error
+            if source.encode:
+                broken = write_jpegs(source.encode, source.counts, partial, advance)
+            else:
+                broken = _decode(source, partial, advance)
     except OSError as error:
         if error.errno not in _FULL:
             raise
@@ -196,8 +229,9 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
         )
     for part, labels in source.labels.items():
         np.save(partial / f"{part}_labels.npy", labels)
-        if source.sizes is not None:
+        if source.sizes is not None and source.encode is None:
             np.save(partial / f"{part}_sizes.npy", source.sizes_of[part])
+    begun.unlink()
     (partial / "manifest.json").write_text(json.dumps(source.manifest))
     for path in (*partial.iterdir(), partial):
         sync(path)
@@ -207,7 +241,7 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
     sync(folder.parent)
 
 
-def _decode(source: Source, folder: Path) -> list[str]:
+def _decode(source: Source, folder: Path, advance: Callable[[int], object]) -> list[str]:
     """Write the array of each part, on every core of this process; one line for each broken image.
 
     Not through a map: a disk that fills up is then an error, not a signal.
@@ -223,9 +257,6 @@ def _decode(source: Source, folder: Path) -> list[str]:
         files = {part: stack.enter_context((folder / f"{part}.npy").open("wb", 0))
                  for part in source.labels}  # fmt: skip
         offsets = {part: _write_header(file, source, part) for part, file in files.items()}
-        advance = stack.enter_context(_progress(source))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", module="PIL")  # what matters of an image is an error
 
         def fill(block: tuple[str, range]) -> list[str]:
             part, rows = block
@@ -266,7 +297,7 @@ def _empty(source: Source, part: str, rows: range) -> tuple[np.ndarray, Any]:
     sizes = source.sizes_of[part][rows.start : rows.stop]
     num_pixels = int(sizes.prod(axis=1).sum()) * source.num_channels
     whole = Pictures(np.empty(num_pixels, source.dtype), sizes, source.num_channels)
-    return whole.pixels, [whole[i] for i in range(len(sizes))]
+    return whole.content, [whole[i] for i in range(len(sizes))]
 
 
 @contextlib.contextmanager

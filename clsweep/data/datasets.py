@@ -103,7 +103,7 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
 
     Args:
         config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes and,
-            where they are not the catalog's own, num_unlabeled, channels, store_size and
+            where they are not the catalog's own, num_unlabeled, channels, store_size, store_as and
             images_digest. A val_fraction of None holds nothing out: `val` is then the test split.
         place: where the files lie.
 
@@ -121,6 +121,7 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
         num_classes=config["num_classes"],
         channels=_stated(config, "channels", row.channels),
         store_size=_stated(config, "store_size", 0),
+        store_as=_stated(config, "store_as", "pixels"),
         images_digest=_stated(config, "images_digest", None),
     )
     if row.makes_images and dataset.num_train != row.num_train:
@@ -136,10 +137,13 @@ def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
     row = sized_dataset(name, place, **channels)
     same = ("image_size", "num_unlabeled", "num_classes", "channels", "images_digest")
+    form = _stated(config, "store_as", "pixels")
+    share = 1.0 if form == "jpeg" else CROP_SCALE  # the largest crop, or the smallest
     sizes = {each: getattr(row, each) for each in same} | {
         "dataset": name, "val_fraction": config["val_fraction"],
         "num_train": row.num_train + row.num_unlabeled,
-        "store_size": needed_size(config["view_size"] or config["image_size"], CROP_SCALE),
+        "store_size": needed_size(config["view_size"] or config["image_size"], share),
+        "store_as": form,
     }  # fmt: skip
     return load_splits(sizes, place)
 

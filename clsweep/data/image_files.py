@@ -1,7 +1,8 @@
-"""Image files as arrays, whole, and many arrays of different sizes in one."""
+"""Image files as arrays, whole, and many arrays of different sizes in one, or as many JPEGs."""
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import stat
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Encoded = Path | IO[bytes]  # a file of an image, or its bytes in another file
 _MODES = {1: "L", 3: "RGB"}
 SCORED_SHARE = 256 / 224  # the papers' scoring: shorter side resized to 256, the middle 224 taken
+SAMPLED_PICTURES = 32  # of which bytes and rates of all are reckoned
+JPEG_QUALITY = 80  # of pictures kept as JPEG; docs/performance.md has its effect on scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +30,12 @@ class Pictures:
     """Images of different sizes in one array, as a sequence of (H, W, C).
 
     Args:
-        pixels: uint8 or uint16 (T,), all images one behind the other.
+        content: uint8 or uint16 (T,), all images one behind the other.
         sizes: int64 (A, 2), height and width of each.
         num_channels: C of all.
     """
 
-    pixels: np.ndarray
+    content: np.ndarray
     sizes: np.ndarray
     num_channels: int
 
@@ -43,14 +46,35 @@ class Pictures:
 
     @property
     def dtype(self) -> np.dtype:
-        return self.pixels.dtype
+        return self.content.dtype
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def __getitem__(self, row: int) -> np.ndarray:
         shape = (*self.sizes[row], self.num_channels)
-        return self.pixels[self.starts[row] : self.starts[row + 1]].reshape(shape)
+        return self.content[self.starts[row] : self.starts[row + 1]].reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Jpegs(Pictures):
+    """Pictures whose content is a JPEG each, decoded whenever one is read.
+
+    Args:
+        lengths: int64 (A,), bytes of each.
+    """
+
+    lengths: np.ndarray
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where each JPEG begins, and where the last ends: int64 (A + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.lengths)])
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        content = self.content[self.starts[row] : self.starts[row + 1]].tobytes()
+        with Image.open(io.BytesIO(content)) as picture:
+            return np.asarray(picture).reshape(*self.sizes[row], self.num_channels)
 
 
 def decode_image(file: Encoded, store_size: int, num_channels: int = 3) -> np.ndarray:
@@ -64,21 +88,61 @@ def decode_image(file: Encoded, store_size: int, num_channels: int = 3) -> np.nd
         Exception: whatever Pillow and its plugins raise at a file that is damaged, truncated, too
             large or no image; ValueError where it is no regular file.
     """
+    with _opened(file) as opened:
+        height, width = stored_size(opened.height, opened.width, store_size)
+        picture = _shrunk(opened, height, width, num_channels)
+    return np.asarray(picture).reshape(height, width, num_channels)
+
+
+def encode_image(file: Encoded, store_size: int, num_channels: int = 3) -> tuple[bytes, int, int]:
+    """A JPEG of an image as `decode_image` gives it, its height and width; a file's own bytes where
+    it is a baseline JPEG of these channels that is not shrunk.
+
+    Raises as `decode_image`.
+    """
+    content = io.BytesIO()
+    with _opened(file) as opened:
+        height, width = stored_size(opened.height, opened.width, store_size)
+        is_plain = opened.format == "JPEG" and not opened.info.get("progressive")
+        if is_plain and (opened.size, opened.mode) == ((width, height), _MODES[num_channels]):
+            opened.load()  # damage is an error
+            return read_bytes(file), height, width
+        # of a large JPEG no more than twice as many pixels a side are decoded as are needed
+        opened.draft(None, (2 * width, 2 * height))
+        picture = _shrunk(opened, height, width, num_channels)
+        picture.save(content, "JPEG", quality=JPEG_QUALITY)
+    return content.getvalue(), height, width
+
+
+def read_bytes(file: Encoded) -> bytes:
+    """All bytes of an encoded image. Raises as `decode_image`."""
+    if isinstance(file, Path):
+        require_regular(file)
+        return file.read_bytes()
+    file.seek(0)
+    return file.read()
+
+
+def _opened(file: Encoded) -> Picture:
+    """An image of which the head is read."""
     ImageFile.LOAD_TRUNCATED_IMAGES = False  # another library may have asked for half an image
     if isinstance(file, Path):
         require_regular(file)
-    with Image.open(file) as opened:
-        width, height = opened.size
-        # Pillow only warns below twice as many
-        if Image.MAX_IMAGE_PIXELS and width * height > Image.MAX_IMAGE_PIXELS:
-            raise Image.DecompressionBombError(
-                f"{width} x {height} pixels, more than {Image.MAX_IMAGE_PIXELS}"
-            )
-        picture = _eight_bits(opened).convert(_MODES[num_channels])
-    height, width = stored_size(height, width, store_size)
-    if picture.size != (width, height):
-        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
-    return np.asarray(picture).reshape(height, width, num_channels)
+    opened = Image.open(file)
+    width, height = opened.size
+    # Pillow only warns below twice as many
+    if Image.MAX_IMAGE_PIXELS and width * height > Image.MAX_IMAGE_PIXELS:
+        opened.close()
+        raise Image.DecompressionBombError(
+            f"{width} x {height} pixels, more than {Image.MAX_IMAGE_PIXELS}"
+        )
+    return opened
+
+
+def _shrunk(opened: Picture, height: int, width: int, num_channels: int) -> Picture:
+    picture = _eight_bits(opened).convert(_MODES[num_channels])
+    size = width, height
+    return picture if picture.size == size else picture.resize(size, Image.Resampling.BICUBIC)
 
 
 def read_image_size(file: Encoded) -> tuple[int, int]:
@@ -105,10 +169,16 @@ def stored_size(height: int, width: int, store_size: int) -> tuple[int, int]:
 
 
 def needed_size(view_size: int, crop_scale: float) -> int:
-    """Shorter side at which the smallest crop of a square has the pixels of a view, and scoring the
-    pixels that it resizes to.
+    """Shorter side at which a crop of this share of a square has the pixels of a view, and scoring
+    the pixels that it resizes to.
     """
     return math.ceil(max(view_size / math.sqrt(crop_scale), view_size * SCORED_SHARE))
+
+
+def sampled_rows(num_images: int) -> list[int]:
+    """Rows of so many images as are sampled at most, evenly spaced."""
+    number = min(num_images, SAMPLED_PICTURES)
+    return [place * num_images // number for place in range(number)]
 
 
 def require_regular(path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DATASET, Dataset, named
+from clsweep.catalog.rows import PictureSample
 from clsweep.errors import RequestError, first_line, listed
 from clsweep.machine import num_cores
 
@@ -235,7 +236,22 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
+        sample=_sample(layout) if row.keeps_whole else None,
     )  # fmt: skip
+
+
+def _sample(layout: DataLayout) -> PictureSample:
+    """Some of all pictures, evenly spaced, without those that cannot be read."""
+    from clsweep.data.image_files import read_bytes, sampled_rows
+
+    pictures: list[bytes] = []
+
+    def read(_: int, file: Encoded) -> None:
+        pictures.append(read_bytes(file))
+
+    num_train = len(layout.labels["train"])
+    _broken(layout, "train", sampled_rows(num_train), read)
+    return PictureSample(sum(map(len, layout.labels.values())), tuple(pictures))
 
 
 def image_source(dataset: Dataset, place: DataPlace) -> Source:
@@ -270,10 +286,11 @@ def image_source(dataset: Dataset, place: DataPlace) -> Source:
         where = f"{root} {place.value_range}"
         return Source(**common, place=where, image_size=layout.image_size, fill=copy)
     store_size = dataset.store_size or dataset.image_size
+    form = layout, store_size, dataset.channels
     return Source(
         **common, place=f"{root} {dataset.channels}", image_size=store_size,
-        fill=partial(_decoded, layout, store_size, dataset.channels),
-        sizes=lambda part: _stored_sizes(layout, part, store_size),
+        fill=partial(_decoded, *form), sizes=lambda part: _stored_sizes(layout, part, store_size),
+        encode=partial(_encoded, *form) if dataset.store_as == "jpeg" else None,
     )  # fmt: skip
 
 
@@ -281,15 +298,39 @@ def _decoded(
     layout: DataLayout, store_size: int, num_channels: int, part: str, rows: range, images: Any
 ) -> list[str]:
     """Decode pictures of a part into images; a line for each that is broken."""
-    from PIL import UnidentifiedImageError
-
     from clsweep.data import image_files
+
+    def decode(number: int, file: Encoded) -> None:
+        images[number][...] = image_files.decode_image(file, store_size, num_channels)
+
+    return _broken(layout, part, rows, decode)
+
+
+def _encoded(
+    layout: DataLayout, store_size: int, num_channels: int, part: str, rows: Sequence[int]
+) -> tuple[list[tuple[bytes, int, int]], list[str]]:
+    """The JPEGs of pictures of a part with their sizes, and a line for each that is broken."""
+    from clsweep.data.image_files import encode_image
+
+    jpegs: list[tuple[bytes, int, int]] = []
+
+    def encode(_: int, file: Encoded) -> None:
+        jpegs.append(encode_image(file, store_size, num_channels))
+
+    return jpegs, _broken(layout, part, rows, encode)
+
+
+def _broken(
+    layout: DataLayout, part: str, rows: Sequence[int], use: Callable[[int, Encoded], None]
+) -> list[str]:
+    """A line for each picture of which `use` fails, which takes its place among the rows, too."""
+    from PIL import UnidentifiedImageError
 
     assert layout.open is not None
     broken = []
-    for image, row in zip(images, rows, strict=True):
+    for number, row in enumerate(rows):
         try:
-            image[...] = image_files.decode_image(layout.open(part, row), store_size, num_channels)
+            use(number, layout.open(part, row))
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
             is_none = isinstance(error, UnidentifiedImageError)
             reason = "no image, or cut within its head" if is_none else reason_of(error)

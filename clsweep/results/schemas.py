@@ -29,6 +29,7 @@ _SPLIT_FIELDS = (  # null for pairs of vectors
     *_fields(_WHOLE, "image_size"),  # pixels a side
     # shorter side of pictures that are kept whole, at most; null where images are squares
     *_fields(_WHOLE, "store_size"),
+    *_fields(_TEXT, "store_as"),  # the form in which these are kept: pixels, or jpeg
     *_fields(_WHOLE, "channels"),
     # with the validation split, which is taken from them, and unlabeled images
     *_fields(_WHOLE, "num_train"),

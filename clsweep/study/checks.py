@@ -219,6 +219,7 @@ def _check_dataset(draft: Draft) -> None:
         },
         "channels": [row.name for row in rows if row.files],
         "store_size": [row.name for row in rows if row.keeps_whole],
+        "store_as": [row.name for row in rows if row.keeps_whole],
         "range": ["arrays"],
     }
     for key, names in takers.items():

@@ -255,6 +255,7 @@ def split_columns(study: Study) -> dict[str, Any]:
         "val_fraction": study.sections.val_fraction,
         "image_size": dataset.image_size,
         "store_size": dataset.store_size or None,
+        "store_as": dataset.store_as or None,
         "channels": dataset.channels,
         "num_train": dataset.num_train + dataset.num_unlabeled,
         "num_unlabeled": dataset.num_unlabeled,

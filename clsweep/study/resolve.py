@@ -43,7 +43,7 @@ from clsweep.study.space import (
     Objective,
     file_slug,
     parse_dimension,
-    store_size_of,
+    stored,
 )
 
 T = TypeVar("T")
@@ -117,10 +117,8 @@ class _Cell(Draft):
         """
         self._check_shared(self.taken | taken)
         self.raise_errors()
-        if self.dataset.keeps_whole:  # as large as the smallest crop of any view needs its pictures
-            needed = (store_size_of(each, self.dataset.image_size) for each in self.objectives)
-            size = self.sections.dataset.store_size or max(needed)
-            self.dataset = replace(self.dataset, store_size=size)
+        if self.dataset.keeps_whole:
+            self.dataset = stored(self.dataset, self.sections.dataset, self.objectives)
         check_study(self, self.objectives)
         self.raise_errors()
         return Study(

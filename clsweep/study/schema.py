@@ -95,6 +95,7 @@ class DatasetSection(_Section):
     channels: Annotated[StrictInt, Field(ge=1, le=64)] | None = None
     # of pictures that are kept whole: pixels that the shorter side has at most
     store_size: Annotated[StrictInt, Field(ge=8, le=4096)] | None = None
+    store_as: Literal["pixels", "jpeg"] | None = None  # the form in which they are kept
     # lowest and highest value of arrays whose type says none
     range: Annotated[tuple[_Number, _Number], AfterValidator(_ascending)] | None = None
     transfer_root: StrictStr | None = None  # of transfer_dataset; by default root

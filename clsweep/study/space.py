@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import PARAM, Param, Value
+from clsweep.catalog import PARAM, Dataset, Param, Value
 from clsweep.catalog.ownership import small_view_size, switched_off_by
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting
@@ -26,6 +26,8 @@ from clsweep.study.factors import cell_document, factor_cells
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from clsweep.study.schema import DatasetSection
 
 _Values = Mapping[str, Sequence[Value]]  # those that each swept hyperparameter may take
 DIMENSION_KEYS = ("low", "high", "log", "grid", "choices", "when")
@@ -259,20 +261,39 @@ class Objective:
         return self.fixed[name], self.fixed[name]
 
 
-def store_size_of(objective: Objective, image_size: int) -> int:
-    """Shorter side of pictures at which no crop of a view is blown up, pixels."""
+def stored(dataset: Dataset, section: DatasetSection, objectives: Sequence[Objective]) -> Dataset:
+    """A data set of pictures with the form and the size in which the study keeps them."""
+    from clsweep.data.store_form import automatic_form
+
+    def size(form: str) -> int:
+        needed = (store_size_of(each, dataset.image_size, form) for each in objectives)
+        return section.store_size or max(needed)
+
+    form = section.store_as or automatic_form(dataset, size("pixels"))
+    return replace(dataset, store_size=size(form), store_as=form)
+
+
+def store_size_of(objective: Objective, image_size: int, form: str) -> int:
+    """Shorter side of pictures, pixels, at which no crop of a view is blown up. Of JPEGs the
+    largest crop is not, nor the scored middle: all pixels are decoded, whatever the crop needs.
+    """
     from clsweep.data.image_files import needed_size
 
     size = objective.extremes("view_size")[1] or image_size
     if "crop_scale" not in objective.owned:
         return needed_size(size, 1.0)
+
+    def needed(side: int, smallest: float, largest: str) -> int:
+        share = objective.extremes(largest)[0] if form == "jpeg" else smallest
+        return needed_size(side, share)
+
     smallest, _ = objective.extremes("crop_scale")
-    needed = needed_size(size, smallest)
+    size_of_all = needed(size, smallest, "crop_max")
     if "small_view_size" in objective.owned:
         small = objective.extremes("small_view_size")[1] or small_view_size(size)
         scale = objective.extremes("small_crop_scale")[0] or smallest
-        needed = max(needed, needed_size(small, scale))
-    return needed
+        size_of_all = max(size_of_all, needed(small, scale, "small_crop_max"))
+    return size_of_all
 
 
 def declared_spaces(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -216,7 +216,7 @@ def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
 def _placed(split: Split, statistics: Split, device: torch.device, where: str) -> Images:
     mean_C, std_C = statistics.channel_stats
     pictures = split.images if isinstance(split.images, Pictures) else None
-    pixels = as_tensor(pictures.pixels if pictures else split.images)
+    pixels = as_tensor(pictures.content if pictures else split.images)
     rows = torch.from_numpy(split.rows)
     fits = device.type != "cpu" and pictures is None and where != "host"
     if fits and where == "auto":

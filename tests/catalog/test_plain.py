@@ -21,7 +21,7 @@ def test_it_is_what_a_study_plans(tmp_path):
     planned = plan_row(study, plan_trials(study)[0])
     made = plain_config("synthetic", seed=3, **parts, **sizes, **base)
     of_a_plan = {"trial_id", "study", "objective", "config", "sampler", "store_size"}
-    of_a_plan |= {"images_digest"}
+    of_a_plan |= {"store_as", "images_digest"}
     assert made == {name: value for name, value in planned.items() if name not in of_a_plan}
 
 

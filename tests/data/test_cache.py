@@ -97,7 +97,7 @@ def test_a_small_folder_is_decoded_once_into_mapped_arrays(root, decoded):
     splits = load(root)
     assert (len(splits.train), len(splits.val), len(splits.test)) == (24, 6, 6)
     assert isinstance(splits.train.images, Pictures)
-    assert isinstance(splits.train.images.pixels, np.memmap)
+    assert isinstance(splits.train.images.content, np.memmap)
     assert splits.train.images is splits.val.images
     assert sorted([*splits.train.rows, *splits.val.rows]) == list(range(30))
     files = scan_classes(root)[1]["train"]

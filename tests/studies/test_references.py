@@ -18,7 +18,8 @@ SCORES = {row.name for row in (*METRICS, *DIAGNOSTICS)} | {"classifier_top1"}
 LAYERS = ("encoder", "projector")  # of DCL Table 11
 TRAINED = [reference for reference in REFERENCES if reference.study]
 # What a plan says beside the protocol.
-BESIDE = {"trial_id", "config", "study", "eval_every", "linear_every", "tsne_points", "store_size"}
+BESIDE = {"trial_id", "config", "study", "eval_every", "linear_every", "tsne_points"}
+BESIDE |= {"store_size", "store_as"}
 
 
 def name(reference: Reference) -> str:

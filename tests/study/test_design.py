@@ -182,10 +182,10 @@ def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
         "trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config",
         "seed", "sampler",
     ]  # fmt: skip
-    sizes = ["image_size", "store_size", "channels", "num_train", "num_unlabeled", "num_classes"]
-    sizes += ["images_digest"]
-    assert list(frame.columns[:20]) == [*ids, "dataset", "score_on", "val_fraction", *sizes]
-    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[20:]) <= set(PARAM)
+    sizes = ["image_size", "store_size", "store_as", "channels", "num_train", "num_unlabeled"]
+    sizes += ["num_classes", "images_digest"]
+    assert list(frame.columns[:21]) == [*ids, "dataset", "score_on", "val_fraction", *sizes]
+    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[21:]) <= set(PARAM)
     assert "gray_prob" not in frame.columns
     assert "stem" not in frame.columns
 

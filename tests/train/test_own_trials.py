@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
@@ -14,6 +16,7 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.open_encoders import with_digest
 from clsweep.catalog.ownership import is_taken
 from clsweep.cluster.resources import prepare_files
+from clsweep.cluster.runner import _OF_PICTURES, _changed_images
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -46,6 +49,10 @@ def pictures(folder: Path, *, name: str = "pictures") -> dict[str, Any]:
     return {"name": "imagefolder", "root": str(folder / name), "image_size": 16}
 
 
+def jpegs(folder: Path) -> dict[str, Any]:
+    return pictures(folder) | {"store_as": "jpeg"}
+
+
 def study(folder: Path, dataset: dict[str, Any], base: dict[str, Any], **others: Any) -> Any:
     tree = {
         "seeds": [0], "space": {},
@@ -61,7 +68,7 @@ def row_of(resolved: Any) -> dict[str, Any]:
     return plan_row(resolved, trial)
 
 
-@pytest.mark.parametrize("dataset", [five_channels, pictures])
+@pytest.mark.parametrize("dataset", [five_channels, pictures, jpegs])
 def test_a_trial_on_ones_own_files(dataset, tmp_path):
     resolved = study(tmp_path, dataset(tmp_path), {})
     row, place = row_of(resolved), resolved.sections.dataset.place
@@ -137,6 +144,31 @@ def test_store_size_follows_the_smallest_crop(tmp_path):
         row = row_of(study(tmp_path, dataset, base))
         assert row["store_size"] == expected
     assert row_of(study(tmp_path, dataset | {"store_size": 20}, {}))["store_size"] == 20
+
+
+def test_jpegs_are_as_large_as_the_largest_crop_needs(tmp_path):
+    dataset = pictures(tmp_path)
+    assert row_of(study(tmp_path, dataset, {}))["store_as"] == "pixels"
+    dataset |= {"store_as": "jpeg"}
+    for base, expected in (
+        ({"crop_scale": 0.25}, 19),  # 256 / 224 of 16, for the scores
+        ({"crop_scale": 0.1, "crop_max": 0.25}, 32),  # 16 / sqrt(0.25)
+        ({"epochs": 0}, 19),
+    ):
+        row = row_of(study(tmp_path, dataset, base))
+        assert (row["store_as"], row["store_size"]) == ("jpeg", expected)
+    with pytest.raises(StudyError, match=r"dataset\.store_as: expected on imagefolder"):
+        study(tmp_path, {"name": "digits", "store_as": "jpeg"}, {})
+
+
+def test_a_plan_that_does_not_say_its_form_was_of_pixels(tmp_path):
+    before = pa.table({"objective": ["dcl"], "store_size": [32]})
+    folder: Any = SimpleNamespace(plan=lambda _: before)
+    pixels = {**pictures(tmp_path), "store_size": 32}
+    assert not _changed_images(folder, study(tmp_path, pixels, {}), _OF_PICTURES)
+    jpegs = study(tmp_path, pixels | {"store_as": "jpeg"}, {})
+    [line] = _changed_images(folder, jpegs, _OF_PICTURES)
+    assert line == "images in imagefolder.store_as: 'pixels' -> 'jpeg'"
 
 
 def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_path):

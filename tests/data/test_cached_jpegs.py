@@ -1,0 +1,357 @@
+"""Pictures kept as JPEG: real files, a real kill, and views beside those of the pixels."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from clsweep.catalog import DATASET
+from clsweep.catalog.rows import PictureSample
+from clsweep.data import cache, datasets
+from clsweep.data.augment import Recipe
+from clsweep.data.datasets import Splits, load_splits, prepare
+from clsweep.data.image_files import Jpegs, Pictures, decode_image, encode_image
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import sized_dataset
+from clsweep.data.store_form import MOST_PIXEL_BYTES, automatic_form, estimated_store
+from clsweep.errors import RequestError
+from clsweep.train.images import on_device
+
+pytestmark = pytest.mark.usefixtures("nothing_loaded", "one_thread")
+
+SIZE, STORED = 16, 48
+
+
+def photo(rng: np.random.Generator, height: int, width: int) -> Image.Image:
+    """A smooth picture with edges, as photos are."""
+    low = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return Image.fromarray(low).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def jpeg(picture: Image.Image, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "JPEG", **{"quality": 90, **options})
+    return file.getvalue()
+
+
+SIZES = [(60 + 4 * i, 100 - 5 * i) for i in range(12)]  # of a class, height and width
+
+
+def photos() -> dict[str, list[tuple[int, bytes]]]:
+    """Of each part the class and the file of each picture."""
+    rng = np.random.default_rng(0)
+    return {
+        part: [(c, jpeg(photo(rng, *size))) for c in range(2) for size in SIZES[:count]]
+        for part, count in (("train", 12), ("val", 3))
+    }
+
+
+def as_folder(root: Path) -> None:
+    for part, files in photos().items():
+        for number, (label, content) in enumerate(files):
+            path = root / part / f"c{label}" / f"{number:03}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def as_shards(root: Path) -> None:
+    root.mkdir()
+    for part, files in photos().items():
+        with tarfile.open(root / f"{part}-0.tar", "w") as archive:
+            for number, (label, content) in enumerate(files):
+                for kind, data in (("jpg", content), ("cls", str(label).encode())):
+                    member = tarfile.TarInfo(f"{number:03}.{kind}")
+                    member.size = len(data)
+                    archive.addfile(member, io.BytesIO(data))
+
+
+def as_parquet(root: Path) -> None:
+    root.mkdir()
+    for part, files in photos().items():
+        rows = [{"image": {"bytes": c, "path": None}, "label": label} for label, c in files]
+        pq.write_table(pa.Table.from_pylist(rows), root / f"{part}-0.parquet")
+
+
+READERS: dict[str, Callable[[Path], None]] = {
+    "imagefolder": as_folder, "webdataset": as_shards, "huggingface": as_parquet,
+}  # fmt: skip
+
+
+def place_of(root: Path) -> DataPlace:
+    return DataPlace(root=str(root), cache=str(root.parent / "cache"))
+
+
+def load(root: Path, form: str, *, name: str = "imagefolder", store_size: int = STORED) -> Splits:
+    row = sized_dataset(name, place_of(root), image_size=SIZE)
+    config = {"dataset": name, "val_fraction": 0.25, "image_size": SIZE, "store_as": form,
+              "num_train": row.num_train, "num_classes": row.num_classes,
+              "store_size": store_size}  # fmt: skip
+    datasets._load.cache_clear()
+    return load_splits(config, place_of(root))
+
+
+@pytest.fixture
+def root(tmp_path):
+    as_folder(tmp_path / "images")
+    return tmp_path / "images"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_views_of_both_forms_are_the_same_up_to_the_codec(name, tmp_path):
+    READERS[name](tmp_path / "images")
+    forms = [load(tmp_path / "images", form, name=name) for form in ("pixels", "jpeg")]
+    assert [type(each.train.images) for each in forms] == [Pictures, Jpegs]
+    both = [
+        replace(on_device(each.train, forms[0].train, torch.device("cpu")), view_size=SIZE)
+        for each in forms
+    ]
+    rows, recipes = torch.arange(18), (Recipe(), Recipe().crop_only())
+    drawn = [x.draw(recipes, rows, torch.Generator().manual_seed(1)) for x in both]
+    for pixels, jpegs in zip(*drawn, strict=True):
+        assert all(torch.equal(getattr(pixels, key), getattr(jpegs, key)) for key in "ijhw")
+        assert torch.equal(pixels.factor_N4, jpegs.factor_N4)
+    std = both[0].std_1C11
+    views = [x.views(rows, draws)[1] * std for x, draws in zip(both, drawn, strict=True)]
+    plain = [x.plain(rows) * std for x in both]
+    for raw, made in (views, plain):
+        difference = (raw - made).abs().mean() * 255
+        assert 0 < difference < 4, difference
+        assert (raw - raw.roll(1, 0)).abs().mean() * 255 > 10 * difference  # of another picture
+    assert torch.equal(both[0].labels_N, both[1].labels_N)
+
+
+def test_draws_of_smaller_jpegs_are_the_same_shares_of_the_picture(root):
+    forms = [load(root, "pixels"), load(root, "jpeg", store_size=STORED // 2)]
+    both = [
+        replace(on_device(each.train, each.train, torch.device("cpu")), view_size=SIZE)
+        for each in forms
+    ]
+    rows = torch.arange(18)
+    large, small = (
+        x.draw((Recipe(),), rows, torch.Generator().manual_seed(1))[0] for x in both
+    )  # fmt: skip
+    for key in "ijhw":
+        assert (getattr(large, key) / 2 - getattr(small, key)).abs().max() <= 2
+    assert torch.equal(large.flip, small.flip)
+
+
+# What is kept of a file.
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "is_kept"),
+    [
+        ((STORED, 70), {}, True),
+        ((40, 30), {"quality": 98}, True),
+        ((STORED + 1, 70), {}, False),
+        ((STORED, 70), {"progressive": True}, False),
+    ],
+)
+def test_a_small_baseline_jpeg_is_kept_as_it_is(size, options, is_kept, tmp_path):
+    content = jpeg(photo(np.random.default_rng(0), *size), **options)
+    (tmp_path / "a.jpg").write_bytes(content)
+    for file in (tmp_path / "a.jpg", io.BytesIO(content)):
+        kept, height, width = encode_image(file, STORED)
+        assert (kept == content) is is_kept
+        with Image.open(io.BytesIO(kept)) as picture:
+            assert picture.size == (width, height)
+            assert "progressive" not in picture.info
+        file = file if isinstance(file, Path) else io.BytesIO(content)
+        pixels = decode_image(file, STORED)
+        assert pixels.shape == (height, width, 3)
+        decoded = np.asarray(Image.open(io.BytesIO(kept)))
+        assert np.abs(pixels.astype(int) - decoded).mean() < (0.01 if is_kept else 5)
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_mode_gets_the_channels_of_the_study(mode, channels):
+    content = jpeg(photo(np.random.default_rng(0), 30, 40).convert(mode))
+    kept, *_ = encode_image(io.BytesIO(content), STORED, channels)
+    assert (kept == content) is ((mode, channels) in (("L", 1), ("RGB", 3)))
+    with Image.open(io.BytesIO(kept)) as picture:
+        assert picture.mode == ("L" if channels == 1 else "RGB")
+
+
+def test_a_large_photo_is_reduced_while_it_is_decoded_and_stays_the_same_picture():
+    content = jpeg(photo(np.random.default_rng(0), 900, 1203))
+    kept, height, width = encode_image(io.BytesIO(content), STORED)
+    expected = decode_image(io.BytesIO(content), STORED)
+    assert expected.shape[:2] == (height, width) == (48, 64)
+    assert np.abs(expected - np.asarray(Image.open(io.BytesIO(kept)), int)).mean() < 5
+
+
+def test_a_damaged_jpeg_is_named_and_nothing_stays(root):
+    path = root / "train" / "c1" / "015.jpg"
+    path.write_bytes(path.read_bytes()[:-200])
+    for store_size in (STORED, 200):  # shrunk, or to be kept as it is
+        with pytest.raises(RequestError, match=r"015\.jpg: .*truncated"):
+            load(root, "jpeg", store_size=store_size)
+    assert [p.suffix for p in (root.parent / "cache").iterdir()] == [".lock", ".lock"]
+
+
+# The cache: a kill, a full disk, damage.
+
+SCRIPT = """
+import sys, time
+from clsweep.data import cache, cached_jpegs, datasets, image_files
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import sized_dataset
+from dataclasses import replace
+root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
+cached_jpegs.BLOCK_JPEGS, cached_jpegs.num_cores = 2, lambda: 2
+cache.missing_bytes = lambda *_: 0
+encode = image_files.encode_image
+def slow(path, *rest):
+    time.sleep(pause)
+    with open(log, "a") as file:
+        file.write(path.name + "\\n")
+    return encode(path, *rest)
+image_files.encode_image = slow
+place = DataPlace(root=root, cache=root + "/../cache")
+row = sized_dataset("imagefolder", place, image_size=16)
+datasets.prepare(replace(row, store_size=48, store_as="jpeg"), place)
+assert "torch" not in sys.modules
+"""
+
+
+def start(root: Path, log: Path, pause: float) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(root), str(log), str(pause)], stderr=subprocess.PIPE
+    )
+
+
+def lines(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_after_a_kill_the_rest_is_encoded(root, tmp_path):
+    process = start(root, tmp_path / "first", 0.05)
+    for _ in range(1200):
+        if len(lines(tmp_path / "first")) >= 14:
+            break
+        threading.Event().wait(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    caches = root.parent / "cache"
+    [partial] = [path for path in caches.iterdir() if path.suffix == ".partial"]
+    with (partial / "train.jpegs").open("ab") as file:  # of a block whose index was not written
+        file.write(b"half a picture")
+    done = (partial / "train.index").stat().st_size // 24
+    assert 4 <= done < 24
+    second = start(root, tmp_path / "second", 0.0)
+    assert (second.communicate(timeout=300)[1], second.returncode) == (b"", 0)
+    assert len(lines(tmp_path / "second")) == 30 - done
+    [folder] = [path for path in caches.iterdir() if path.is_dir()]
+    went_on = {path.name: path.read_bytes() for path in folder.iterdir()}
+    shutil.rmtree(caches)
+    load(root, "jpeg")
+    assert went_on == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_what_was_begun_of_other_files_is_made_anew(root, tmp_path):
+    process = start(root, tmp_path / "first", 0.05)
+    for _ in range(1200):
+        if len(lines(tmp_path / "first")) >= 14:
+            break
+        threading.Event().wait(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    (root / "train" / "c0" / "000.jpg").write_bytes(jpeg(Image.new("RGB", (90, 70), "red")))
+    assert load(root, "jpeg").train.images[0].mean(axis=(0, 1)) == pytest.approx([254, 0, 0], abs=2)
+
+
+def test_two_processes_that_start_at_once_encode_nothing_twice(root, tmp_path):
+    processes = [start(root, tmp_path / "log", 0.02) for _ in range(2)]
+    for process in processes:
+        _, errors = process.communicate(timeout=300)
+        assert (process.returncode, errors) == (0, b"")
+    assert len(lines(tmp_path / "log")) == 30
+
+
+def test_a_disk_without_room_is_refused_before_any_is_written(root, monkeypatch):
+    usage = shutil.disk_usage(root)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=500))
+    monkeypatch.setattr(cache, "write_jpegs", None)
+    with pytest.raises(RequestError, match=r"expected .* KiB free .*given 500 B"):
+        load(root, "jpeg")
+    assert not [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("manifest.json", Path.unlink),
+        ("train.jpegs", lambda path: os.truncate(path, 1000)),
+        ("train.index", lambda path: os.truncate(path, 24)),
+        ("test.jpegs", lambda path: path.write_bytes(path.read_bytes() + b"0")),
+        ("test.index", Path.unlink),
+    ],
+)
+def test_a_damaged_cache_is_made_again(name, damage, root):
+    expected = [image.copy() for image in load(root, "jpeg").train.images]
+    [folder] = [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
+    damage(folder / name)
+    assert all(map(np.array_equal, load(root, "jpeg").train.images, expected))
+
+
+def test_both_forms_lie_beside_each_other(root):
+    prepared = sized_dataset("imagefolder", place_of(root), image_size=SIZE)
+    for form in ("pixels", "jpeg"):
+        prepare(replace(prepared, store_size=STORED, store_as=form), place_of(root))
+    folders = [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
+    assert len(folders) == 2
+
+
+# Which form.
+
+
+def test_many_jpegs_are_kept_as_jpeg_and_all_else_as_pixels():
+    row = replace(DATASET["imagefolder"], num_train=10**6)
+    content = jpeg(photo(np.random.default_rng(0), 375, 500))
+    file = io.BytesIO()
+    photo(np.random.default_rng(0), 375, 500).save(file, "PNG")
+    just_fit = MOST_PIXEL_BYTES // (500 * 375 * 3)
+
+    def form(pictures: list[bytes], number: int, size: int = 792) -> str:
+        return automatic_form(replace(row, sample=PictureSample(number, tuple(pictures))), size)
+
+    assert form([content], just_fit) == "pixels"
+    assert form([content], just_fit + 1) == "jpeg"
+    assert form([content], just_fit + 1, size=300) == "pixels"  # these take less
+    assert form([file.getvalue()], 10**6) == "pixels"  # nothing of them is to be lost
+    assert form([content, content, file.getvalue()], 10**6) == "jpeg"
+    assert automatic_form(row, 792) == "jpeg"  # without its files: as ImageNet's
+    assert automatic_form(replace(row, num_train=10**4), 792) == "pixels"
+
+
+def test_the_bytes_of_all_are_reckoned_by_some(root):
+    row = sized_dataset("imagefolder", place_of(root), image_size=SIZE)
+    for form, file in (("pixels", "*.npy"), ("jpeg", "*.jpegs")):
+        stored = replace(row, store_size=STORED, store_as=form)
+        prepare(stored, place_of(root))
+        there = sum(
+            path.stat().st_size
+            for path in (root.parent / "cache").glob(f"*/{file}")
+            if path.stem in ("train", "test")
+        )
+        estimate = estimated_store(stored)
+        assert estimate.num_bytes == pytest.approx(there, rel=0.1)
+        assert (estimate.images_per_s > 0) is (form == "jpeg")
