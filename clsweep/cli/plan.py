@@ -258,7 +258,7 @@ def _store_lines(study: Study) -> list[str]:
     side = f"the shorter side at most {data.store_size} pixels"
     line = f"Cache: {byte_size(estimate.num_bytes, 3)} of {data.store_as}, {side}"
     if data.sample is None:
-        line += "; reckoned with ImageNet's sizes, as the files are not here"
+        line += "; reckoned with ImageNet's JPEGs, as the files are not here"
     lines = [line]
     if rate := estimate.images_per_s:
         cores = resources.cpus_per_worker * resources.workers

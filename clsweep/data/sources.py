@@ -236,7 +236,7 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
-        sample=_sample(layout) if row.keeps_whole else None,
+        sample=_sample(layout) if row.keeps_whole and layout.open else None,
     )  # fmt: skip
 
 

@@ -101,6 +101,7 @@ def test_every_statistic_is_quiet_and_says_why_it_has_no_answer(edge):
     trials = pd.concat([trials_of(scores, **made), other])
     sweeps = read_sweeps(trials, metric="acc", params=["tau"], **given)
     doubts = {Reason.RESOLVED_ALONE, Reason.RESOLVED_BY_INTERVAL, Reason.RESOLVED_BY_TEST}
+    doubts.add(Reason.ONE_DECIDES)  # of many tries from a sample
     for name, ask in ASKED.items():
         with drawing(60):
             frame = ask(sweeps)

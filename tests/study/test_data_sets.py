@@ -102,9 +102,11 @@ def test_nothing_is_reckoned_with_images_that_nobody_has_counted(load, tmp_path)
     absent = f"name: imagefolder, root: {tmp_path}/later, num_train: 500, num_classes: 20"
     lines = plan_data(load(absent, FINAL))
     unknown = "500 images to train; to score (test split): unknown until the files are here"
+    cache = lines.pop(1)
     assert lines == [f"Data: imagefolder: {unknown}", "Metric: knn_top1 in %, max is best"]
+    assert cache.endswith("reckoned with ImageNet's JPEGs, as the files are not here")
     assert load(absent, FINAL, "base.tsne_points=400"), "they may be there"
-    first, second, _ = plan_data(load(f"{absent}, num_test: 2000", FINAL))
+    first, _, second, _ = plan_data(load(f"{absent}, num_test: 2000", FINAL))
     assert first == "Data: imagefolder: 500 images to train, 2,000 to score (test split)"
     assert second.endswith("one scored image is 0.05 points")
     [line] = refusals(load, f"{absent}, num_test: 19", FINAL)
