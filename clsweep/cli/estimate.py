@@ -94,7 +94,7 @@ def forecast(study: Study) -> tuple[list[Row], int, float]:
     try:
         at_once = require_capacity(study, here)
     except RequestError as error:
-        advice = " For a GPU that is not here: --gpu, as in --gpu a10g"
+        advice = ". For a GPU that is not here: --gpu, as in --gpu a10g"
         raise RequestError(f"{error}{advice * bool(resources.gpus_per_worker)}") from None
     prepare_files(study)
     study = study.drawn()

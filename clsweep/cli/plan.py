@@ -403,6 +403,14 @@ def missing_notes(study: Study) -> list[str]:
     return notes
 
 
+def estimate_here(study: Study) -> dict[str, Any]:
+    """Options of `plan` for the estimate that this machine can make: of a GPU that it lacks by the
+    GPU's name.
+    """
+    here, gpus = this_machine(), study.sections.resources.gpus_per_worker
+    return {"gpu": "a10g"} if gpus and here and not here.up[0]["GPU"] else {"estimate": True}
+
+
 def plan_trial_rows(study: Study, *, for_eyes: bool = True) -> list[Row]:
     """Every planned trial with the parameters that differ somewhere; `for_eyes`: as texts that tell
     the trials apart.

@@ -126,7 +126,7 @@ def plan(
     _print_contrasts(study, noises_in(pilot) if pilot else {}, noise)
     for note in [*planned.plan_notes(study), *memory_notes(study), *missing]:
         print_note(note)
-    print_next(options.command("plan", path, estimate=True))
+    print_next(options.command("plan", path, **planned.estimate_here(study)))
 
 
 def _print_estimate(study: Study, gpu: str | None, price: float | None, format: Format) -> None:

@@ -94,7 +94,12 @@ def test_what_cannot_be_reckoned_is_refused(cli_command, study):
 def test_who_has_no_gpu_is_told_the_way(cli_command, study):
     code, _, err = cli_command("plan", study(), "--estimate", "--price", "1.01")
     assert code == 2
-    assert "For a GPU that is not here: --gpu, as in --gpu a10g" in err
+    assert ". For a GPU that is not here: --gpu, as in --gpu a10g" in err
+    _, out, _ = cli_command("plan", study())
+    *_, following = out.splitlines()
+    assert following.startswith("Next: clsweep plan ")
+    assert "--gpu a10g" in following
+    assert "--estimate" not in following
 
 
 @pytest.mark.parametrize(
