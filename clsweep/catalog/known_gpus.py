@@ -47,9 +47,9 @@ class KnownGPU:
         return max(flops / (peak * COMPUTE_SHARE * 1e12),
                    moved / (self.bandwidth * BANDWIDTH_SHARE * 1e9))  # fmt: skip
 
-    def holds(self, num_bytes: float) -> bool:
-        """True if a process whose tensors take so much fits."""
-        return num_bytes * LOST + CONTEXT_BYTES <= self.memory * 1e9
+    def holds(self, num_bytes: float, share: float = 1.0) -> bool:
+        """True if processes whose tensors take so much fit, each with a `share` of the GPU."""
+        return num_bytes * LOST + CONTEXT_BYTES <= min(share, 1.0) * self.memory * 1e9
 
 
 # NVIDIA's data sheets; of the A10G the one that AWS names for its G5 instances, of the RTX cards

@@ -223,10 +223,13 @@ class Component:
 
 @dataclass(frozen=True)
 class PictureSample:
-    """Some of a folder's pictures as their files have them, and the number of all."""
+    """Some of a folder's pictures as their files have them, and the number of all. Of a bucket no
+    file is read: `are_jpegs` is what the names say of most, None where they say nothing.
+    """
 
     num_files: int
-    pictures: tuple[bytes, ...]
+    pictures: tuple[bytes, ...] = ()
+    are_jpegs: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,15 +68,16 @@ class _Step:
             raise RequestError(f"--gpu: {gpu.name} has no bf16 arithmetic. {advice}")
         resources = study.sections.resources
         self.workers, self.step_s, self.peak = resources.workers, 0.0, 0
+        self.share = min(1.0, float(resources.gpus_per_worker) or 1.0)  # of a GPU, beside others
         from clsweep.train.step_cost import SCORED, busy_seconds, features_cost, step_cost
 
         try:
-            image_s = features_cost(row).seconds_on(gpu) / SCORED / self.workers
+            image_s = features_cost(row).seconds_on(gpu) / SCORED / self.workers / self.share
             if row["epochs"]:
                 step = step_cost(row, self.workers)
                 busy_s = busy_seconds(row, step, gpu, self.workers)
-                host_s = HOST_S * step.launches * (float(resources.gpus_per_worker) or 1)
-                self.step_s, self.peak = max(busy_s, host_s), step.peak
+                self.step_s = max(busy_s / self.share, HOST_S * step.launches)
+                self.peak = step.peak
         except Exception as error:
             why = error_line(error, row["loss"])
             raise RequestError(f"{row['objective']} cannot be counted: {why}") from None
@@ -95,7 +96,7 @@ def _row(study: Study, each: Row, for_eyes: bool) -> Row:
     row = {name: each[name] for name in ("objective", "trials")}
     if not for_eyes:
         names = ("step_s", "trial_s", "peak_gib")
-        hours = each["trial_s"] * each["trials"] * study.sections.resources.workers / 3600
+        hours = _gpu_hours(study, [each])
         is_at_most = study.sections.scheduler.name in SAVED
         return row | {n: each[n] for n in names} | {"gpu_hours": hours, "is_at_most": is_at_most}
     return row | {
@@ -106,12 +107,18 @@ def _row(study: Study, each: Row, for_eyes: bool) -> Row:
     }
 
 
+def _gpu_hours(study: Study, rows: Sequence[Row]) -> float:
+    """Hours of whole GPUs, of which a worker may have a share."""
+    resources = study.sections.resources
+    gpus = resources.workers * (float(resources.gpus_per_worker) or 1.0)
+    return sum(each["trial_s"] * each["trials"] for each in rows) * gpus / 3600
+
+
 def _lines(study: Study, rows: Sequence[Row], gpu: KnownGPU, price: float | None) -> list[str]:
     """Hours and money of the whole study, and what the numbers are."""
     saved = SAVED.get(study.sections.scheduler.name)
     num = sum(each["trials"] for each in rows)
-    seconds = sum(each["trial_s"] * each["trials"] for each in rows)
-    hours = seconds * study.sections.resources.workers / 3600
+    hours = _gpu_hours(study, rows)
     about = "at most" if saved else "about"
     lines = [f"\n{count(num)} trials: {about} {work(hours)} of {gpu.name}"]
     if price is not None:
@@ -133,7 +140,7 @@ def _fits(steps: Sequence[_Step], gpu: KnownGPU) -> list[str]:
     """Steps that the GPU cannot hold, and with what it could: as many workers as all batches divide
     among, or chunks.
     """
-    large = [step for step in steps if not gpu.holds(step.peak)]
+    large = [step for step in steps if not gpu.holds(step.peak, step.share)]
     if not large:
         return []
     from clsweep.train.step_cost import step_cost
@@ -143,14 +150,14 @@ def _fits(steps: Sequence[_Step], gpu: KnownGPU) -> list[str]:
     names = listed(sorted({step.row["objective"] for step in large}))
     line = f"note: {names}: a step takes {_gb(worst.peak)}, more than {gpu.name} holds."
     for workers in more_workers(first, batches):
-        if gpu.holds(peak := step_cost(worst.row, workers).peak):
+        if gpu.holds(peak := step_cost(worst.row, workers).peak, worst.share):
             line += f" --set resources.workers={workers} fits, {_gb(peak)} each."
             break
     chunk = batch
     while chunk % 2 == 0 and batch // chunk < MOST_CHUNKS:
         chunk //= 2
         peak = step_cost({**worst.row, "chunk_size": chunk}, first).peak
-        if gpu.holds(peak):
+        if gpu.holds(peak, worst.share):
             line += f" --set base.chunk_size={chunk} fits, {_gb(peak)}; it is another study, as"
             return [f"{line} batch norm sees chunks"]
     return [line]

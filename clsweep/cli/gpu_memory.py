@@ -33,17 +33,18 @@ def memory_notes(study: Study) -> list[str]:
     worst = max(rows, key=lambda row: now[row["trial_id"]], default=None)
     if worst is None:
         return []
+    share = resources.gpus_per_worker
     smallest, advice = replace(GPUS["a10g"], memory=float(_SIZES[0])), []
     for gpu in (replace(smallest, memory=float(size)) for size in _SIZES):
-        if gpu.holds(now[worst["trial_id"]]):
+        if gpu.holds(now[worst["trial_id"]], share):
             continue
         wanted = more_workers(resources.workers, (row["batch_size"] for row in rows))
-        workers = next((w for w in wanted if gpu.holds(step_bytes(worst, w))), None)
+        workers = next((w for w in wanted if gpu.holds(step_bytes(worst, w), share)), None)
         name = f"gpu{gpu.memory:.0f}"
         preset = f" (--preset {name})" * (name in preset_names(study.document.source))
         fits = f"resources.workers={workers}{preset}" if workers else "a smaller batch or chunks"
         advice.append(f"one of {gpu.memory:.0f} GB needs {fits}")
-    large = [row["objective"] for row in rows if not smallest.holds(now[row["trial_id"]])]
+    large = [row["objective"] for row in rows if not smallest.holds(now[row["trial_id"]], share)]
     needed = f"{number(now[worst['trial_id']] / 1e9)} GB of each GPU"
     names = listed(list(dict.fromkeys(large)))
     return [f"note: {names}: a step takes about {needed}; {', '.join(advice)}"] if advice else []

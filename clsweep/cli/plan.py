@@ -205,11 +205,15 @@ def cell_matrices(study: Study) -> list[tuple[FactorCell, list[Row]]]:
 
 def plan_data(study: Study) -> list[str]:
     """The images that every trial is trained and scored on, and what one is worth in the score."""
-    lines: dict[str, None] = {}
+    cells: dict[Any, Study] = {}  # of each data set, at each size, one
     for objective in study.objectives:
         cell, levels = study.of(objective.name), split_name(study.document.tree, objective.name)
+        form = cell.dataset.store_as, cell.dataset.store_size
+        cells.setdefault((levels.get("dataset", ""), *form), cell)
+    lines: dict[str, None] = {}
+    for (level, *_), cell in cells.items():
         if cell.dataset.kind == "images":
-            lines |= dict.fromkeys(_data_lines(cell, levels.get("dataset", "")))
+            lines |= dict.fromkeys(_data_lines(cell, level))
     return sorted(lines, key=lambda line: line.startswith("note: "))
 
 
@@ -257,7 +261,8 @@ def _store_lines(study: Study) -> list[str]:
     estimate = estimated_store(data)
     side = f"the shorter side at most {data.store_size} pixels"
     line = f"Cache: {byte_size(estimate.num_bytes, 3)} of {data.store_as}, {side}"
-    if data.sample is None:
+    is_here = bool(data.sample and data.sample.pictures)
+    if not is_here:
         line += "; reckoned with ImageNet's JPEGs, as the files are not here"
     lines = [line]
     if rate := estimate.images_per_s:
@@ -266,7 +271,7 @@ def _store_lines(study: Study) -> list[str]:
             f"A core of this machine decodes {count(round(rate))} images a second; a trial has "
             f"{cores}, and trains on no more than {count(round(rate * cores))} a second"
         )
-    if data.sample and (free := free_bytes(place.cache_folder)) < estimate.num_bytes:
+    if is_here and (free := free_bytes(place.cache_folder)) < estimate.num_bytes:
         lines.append(
             f"note: {place.cache_folder} has {byte_size(free, 3)} free. Unless the cache is there "
             "already, name another folder with --set dataset.cache=FOLDER"
@@ -408,7 +413,9 @@ def estimate_here(study: Study) -> dict[str, Any]:
     GPU's name.
     """
     here, gpus = this_machine(), study.sections.resources.gpus_per_worker
-    return {"gpu": "a10g"} if gpus and here and not here.up[0]["GPU"] else {"estimate": True}
+    is_counted = all(cell.dataset.kind == "images" for cell in study.cells or (study,))
+    lacks = gpus and here and not here.up[0]["GPU"] and is_counted
+    return {"gpu": "a10g"} if lacks else {"estimate": True}
 
 
 def plan_trial_rows(study: Study, *, for_eyes: bool = True) -> list[Row]:

@@ -421,7 +421,7 @@ def _require_same(
         _changed_images(folder, study, _OF_FILES)
         or extension_errors(folder.study(), folder.plan().to_pylist(), study, planned)
         # follows from the crops of all trials: an extension may change it, too
-        or _changed_images(folder, study, _OF_PICTURES if study.dataset.keeps_whole else ())
+        or _changed_images(folder, study, _OF_PICTURES, before=_BEFORE)
     )
     if reasons:
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
@@ -448,15 +448,22 @@ def _require_one_version(folder: ResultsFolder, recorded: Sequence[Row]) -> None
         )
 
 
-def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
-    """Text on the user's own images that have changed since the plan."""
+def _changed_images(
+    folder: ResultsFolder, study: Study, names: Sequence[str], before: Row | None = None
+) -> list[str]:
+    """Text on the user's own images that have changed since the plan. `before`: of pictures alone,
+    what plans mean that do not say it.
+    """
     plan = folder.plan(["objective", *names])
     first = {row["objective"]: row for row in reversed(plan.to_pylist())}
     changed: list[str] = []
     for cell in study.cells or (study,):
+        if before is not None and not cell.dataset.keeps_whole:
+            continue
         if planned := first.get(cell.objectives[0].name):
             now, at = split_columns(cell), f"images in {cell.dataset.name}"
             sizes = {name: now[name] for name in names}
-            then = _BEFORE | {name: value for name, value in planned.items() if value is not None}
+            stated = {name: value for name, value in planned.items() if value is not None}
+            then = {**(before or {}), **stated}
             changed += tree_difference({name: then.get(name) for name in names}, sizes, at=at)
     return list(dict.fromkeys(changed))

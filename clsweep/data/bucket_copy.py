@@ -2,8 +2,8 @@
 
 CACHE/copies/NAME-DIGEST/ has the objects under their own names. A file has the size and the time of
 its object: by these alone a copy goes on after a kill, and is compared with the bucket. Until it is
-whole and on the disk it lies in NAME-DIGEST.partial/. NAME-DIGEST.run names the run that compared
-all files last: its other trials need not.
+whole and on the disk it lies in NAME-DIGEST.partial/. NAME-DIGEST.run names the runs that have
+compared all files since one changed: their other trials need not.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def local_place(dataset: Dataset, place: DataPlace) -> DataPlace:
         copy.root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(copy.beside(".lock")).acquire()
     with lock:
-        if not place.run or copy.last_run() != place.run:
+        if place.run not in copy.runs():
             bucket = Bucket(place.root, dataset.folder, is_patient=True)
             leave_index(dataset, here, bucket, copy.update(bucket))
             with copy.reported():
-                copy.beside(".run").write_text(place.run)
+                copy.add(place.run)
     return here
 
 
@@ -88,11 +88,15 @@ class _Copy:
     def beside(self, suffix: str) -> Path:
         return Path(f"{self.root}{suffix}")
 
-    def last_run(self) -> str:
-        """The run that found the copy complete last; empty where it may not be."""
+    def runs(self) -> list[str]:
+        """The runs that have found the copy complete since it changed last."""
         with contextlib.suppress(OSError):
-            return self.beside(".run").read_text()
-        return ""
+            return self.beside(".run").read_text().split()
+        return []
+
+    def add(self, run: str) -> None:
+        """Add a run to these; no name is that of none."""
+        self.beside(".run").write_text(" ".join(dict.fromkeys([*self.runs(), *run.split()])))
 
     @contextlib.contextmanager
     def reported(self, needed: int = 0) -> Iterator[None]:
@@ -108,7 +112,8 @@ class _Copy:
                 expected = f"{byte_size(needed, 3) if needed else 'more'} free"
                 given = byte_size(self._num_free(), 3)
             raise RequestError(
-                f"{self.root}: expected {expected} for a copy of {self.uri}, given: {given}. "
+                f"{self.root}: expected {expected} for a copy of {self.uri.partition('?')[0]}, "
+                f"given: {given}. "
                 "Name another folder with --set dataset.cache=FOLDER"
             ) from None
 

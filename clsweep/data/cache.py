@@ -213,7 +213,8 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        shutil.rmtree(partial)
+        if source.encode is None or not any(partial.glob("*.index")):  # else it goes on from these
+            shutil.rmtree(partial)
         free = byte_size(shutil.disk_usage(partial.parent).free, 3)
         raise RequestError(
             f"{partial.parent}: expected {byte_size(needed, 3)} free to keep {source.name} in, "

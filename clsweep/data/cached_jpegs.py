@@ -63,6 +63,7 @@ def write_jpegs(
                     index.write(np.array([(len(j), h, w) for j, h, w in made], "<i8").tobytes())
                     index.flush()
                 advance(len(rows))
+            os.fsync(index.fileno())
     return broken
 
 
@@ -86,6 +87,8 @@ def _index(folder: Path, part: str) -> np.ndarray:
 def _cut(folder: Path, part: str) -> int:
     """The number of whole JPEGs of a part; what is behind them is cut off."""
     jpegs, index = folder / f"{part}.jpegs", _index(folder, part)
+    is_whole = (index > 0).all(axis=1)  # a crash may leave zeros
+    index = index[: len(index) if is_whole.all() else int(is_whole.argmin())]
     ends = np.cumsum(index[:, 0])
     num_whole = int(np.searchsorted(ends, jpegs.stat().st_size if jpegs.exists() else 0, "right"))
     for path, length in (

@@ -136,6 +136,12 @@ def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     # pictures have the channels of the trial's own images
     channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
     row = sized_dataset(name, place, **channels)
+    planned = str(_stated(config, "images_digest", "")).split("+")[1:]
+    if planned and row.images_digest and row.images_digest not in planned:
+        raise RequestError(
+            f"{place.root}: expected the images of {name} that were planned with (digest "
+            f"{' or '.join(planned)}), given others ({row.images_digest})"
+        )
     same = ("image_size", "num_unlabeled", "num_classes", "channels", "images_digest")
     form = _stated(config, "store_as", "pixels")
     share = 1.0 if form == "jpeg" else CROP_SCALE  # the largest crop, or the smallest
@@ -161,12 +167,10 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
     train, test = read_splits(whole, place)
-    if row.is_own and dataset.images_digest not in (
-        None,
-        digest := digest_images(whole, train, test),
-    ):
+    planned = (dataset.images_digest or "").partition("+")[0]  # then those of transferred ones
+    if row.is_own and planned not in ("", digest := digest_images(whole, train, test)):
         expected = f"{row.name}: expected the images that were planned with"
-        given = f"(digest {dataset.images_digest}), given others ({digest})"
+        given = f"(digest {planned}), given others ({digest})"
         raise RequestError(f"{expected} {given}: they have changed, or do so at every call")
     wanted = whole.num_train + whole.num_unlabeled, whole.num_test or len(test)
     if wanted != (len(train), len(test)) and not row.files:

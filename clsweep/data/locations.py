@@ -8,9 +8,13 @@ import os
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import parse_qsl, unquote
 
 from clsweep.catalog import DATASET
 from clsweep.errors import RequestError
+
+# Options of pyarrow's URIs that hold no secret.
+_PLAIN_OPTIONS = ("region", "scheme", "endpoint_override", "retry_limit_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,18 @@ class DataPlace:
 
 def is_uri(place: str) -> bool:
     return "://" in place
+
+
+def secret_in(uri: str) -> str:
+    """The part of a URI that may be a key, described without it; empty if none may."""
+    place, _, query = uri.partition("://")[2].partition("?")
+    user = unquote(place.rpartition("@")[0])
+    if ":" in user:
+        return f"one of {len(user)} characters"
+    options = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
+    unknown = [name for name in options if name not in _PLAIN_OPTIONS]
+    known = ", ".join(_PLAIN_OPTIONS)
+    return f"the option {unknown[0]:.40}, where {known} are no keys" if unknown else ""
 
 
 def data_folder(name: str, root: Path) -> Path:

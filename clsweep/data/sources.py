@@ -236,22 +236,28 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
-        sample=_sample(layout) if row.keeps_whole and layout.open else None,
+        sample=_sample(layout) if row.keeps_whole else None,
     )  # fmt: skip
 
 
 def _sample(layout: DataLayout) -> PictureSample:
     """Some of all pictures, evenly spaced, without those that cannot be read."""
     from clsweep.data.image_files import read_bytes, sampled_rows
+    from clsweep.data.readers.folders import IMAGE_SUFFIXES
 
+    num_train, num_files = len(layout.labels["train"]), sum(map(len, layout.labels.values()))
+    if layout.open is None:
+        names = [layout.name("train", row).lower() for row in sampled_rows(num_train)]
+        named = [name for name in names if name.endswith(IMAGE_SUFFIXES)]
+        num_jpegs = sum(name.endswith((".jpg", ".jpeg")) for name in named)
+        return PictureSample(num_files, are_jpegs=2 * num_jpegs > len(named) if named else None)
     pictures: list[bytes] = []
 
     def read(_: int, file: Encoded) -> None:
         pictures.append(read_bytes(file))
 
-    num_train = len(layout.labels["train"])
     _broken(layout, "train", sampled_rows(num_train), read)
-    return PictureSample(sum(map(len, layout.labels.values())), tuple(pictures))
+    return PictureSample(num_files, tuple(pictures))
 
 
 def image_source(dataset: Dataset, place: DataPlace) -> Source:

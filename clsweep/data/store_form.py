@@ -46,7 +46,9 @@ def automatic_form(dataset: Dataset, store_size: int) -> str:
     """
     pictures = _sampled(dataset)
     num_jpegs = sum(picture.startswith(_JPEG) for picture in pictures)
-    is_lossy = 2 * num_jpegs > len(pictures) or not pictures
+    is_lossy = 2 * num_jpegs > len(pictures)
+    if not pictures:
+        is_lossy = dataset.sample is None or dataset.sample.are_jpegs is not False
     return "jpeg" if is_lossy and pixel_bytes(dataset, store_size) > MOST_PIXEL_BYTES else "pixels"
 
 

@@ -101,7 +101,7 @@ def report_target(path: str | os.PathLike[str], *, is_made: bool = True) -> Disk
             wrong = f"a folder for the report, given a file. Nearest: {there}-report"
         elif not os.access(there, os.W_OK | os.X_OK):
             wrong = "a folder that can be written, given: Permission denied"
-        elif disk.is_file("study.yaml"):
+        elif disk.is_file("study.yaml") and disk.is_file("plan.parquet"):
             wrong = f"a folder beside the results, given the results. Nearest: {out}/report"
         elif is_made:
             os.makedirs(disk.folder, exist_ok=True)

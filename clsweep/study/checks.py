@@ -226,6 +226,9 @@ def _check_dataset(draft: Draft) -> None:
         if getattr(section, key) is not None and name not in names:
             only = f"expected on {', '.join(names)} only, given on {name}"
             draft.error(("dataset", key), f"{only}; null removes a key")
+    if dataset.keeps_whole and dataset.channels not in (1, 3):
+        pictures = f"expected 1 or 3, as {name} is of pictures, given {dataset.channels}"
+        draft.error(("dataset", "channels"), pictures)
     if section.download and dataset.files:
         own = f"expected false, as {name} is your own files, given true"
         draft.error(("dataset", "download"), own)

@@ -260,12 +260,15 @@ def overlay(document: Document, patch: dict[str, Any], *, origin: Keys) -> None:
     """Lay `patch`, written at the keys `origin`, over the tree, and take its places along."""
     replaced: set[Keys] = set()
     _lay(document.tree, patch, (), replaced)
-    for keys, place in list(document.places.items()):
+    # a value within a mapping that was set whole has its place
+    moved = {there: document.place((*origin, *there)) for there in replaced}
+    for keys, place in document.places.items():
         there = keys[len(origin) :]
         if keys[: len(origin)] == origin and any(
             there[:length] in replaced for length in range(1, len(there) + 1)
         ):
-            document.places[there] = place
+            moved[there] = place
+    document.places |= moved
 
 
 def _lay(target: dict[str, Any], patch: dict[str, Any], at: Keys, replaced: set[Keys]) -> None:

@@ -30,7 +30,7 @@ _ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
 # workers and devices, and `confirm` comes after the study. Contrasts decide nothing of a trial.
 _NOT_DEFINING = ("resources", "encoders", "checkpoints", "loggers", "confirm", "contrasts")
-_NOT_DEFINING_DATA = ("root", "cache", "download", "num_test")
+_NOT_DEFINING_DATA = ("root", "cache", "download", "num_test", "store_as")  # rows have its value
 
 
 def recorded_study(

@@ -25,7 +25,7 @@ from pydantic import (
 
 from clsweep.catalog import COMPONENT, DATASET, METRIC, PARAM
 from clsweep.catalog.ownership import aliases
-from clsweep.data.locations import DataPlace, is_uri
+from clsweep.data.locations import DataPlace, is_uri, secret_in
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.document import Document, Keys, dotted
@@ -119,11 +119,11 @@ class DatasetSection(_Section):
     @model_validator(mode="after")
     def _from_a_bucket(self) -> DatasetSection:
         for uri in filter(is_uri, (self.root, self.transfer_root or "")):
-            if ":" in (secret := uri.partition("://")[2].partition("/")[0].rpartition("@")[0]):
+            if reason := secret_in(uri):
                 raise ValueError(
                     "expected no key in the place of the images, which results and messages name, "
-                    f"given one of {len(secret)} characters. Credentials belong into the "
-                    "environment of each machine, or to its role"
+                    f"given {reason}. Credentials belong into the environment of each machine, or "
+                    "to its role"
                 )
             if self.download:
                 raise ValueError(

@@ -103,10 +103,12 @@ def test_images_are_unpacked_once_a_node(job, tmp_path):
     for _ in range(2):
         (tmp_path / "clsweep").unlink(missing_ok=True)
         assert job(CLSWEEP_IMAGES=str(images)).wait(20) == 0
-        images.write_text("no tar any more")
-    root = tmp_path / f"clsweep-{getpass.getuser()}" / "images.tar"
+        [root] = (tmp_path / f"clsweep-{getpass.getuser()}").glob("*-images.tar")
+        if not (root / "mark").exists():
+            (root / "dog" / "1.png").rename(root / "mark")
     assert f"run --set dataset.root={root} tau.yaml " in (tmp_path / "clsweep").read_text()
-    assert (root / "dog" / "1.png").exists()
+    assert (root / "mark").exists()
+    assert not (root / "dog" / "1.png").exists(), "unpacked again"
     assert (tmp_path / "steps").read_text().split() == ["bash", "bash", "ray"] * 2
 
 

@@ -295,6 +295,30 @@ def test_a_disk_without_room_is_refused_before_any_is_written(root, monkeypatch)
     assert not [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
 
 
+def test_a_build_goes_on_after_a_disk_without_room_and_after_zeros_of_a_crash(root, monkeypatch):
+    expected = [image.copy() for image in load(root, "jpeg").train.images]
+    [whole] = [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
+    source = datasets.source_of(
+        replace(sized_dataset("imagefolder", place_of(root), image_size=SIZE),
+                store_size=STORED, store_as="jpeg"), place_of(root)
+    )  # fmt: skip
+    partial = source.partial(root.parent / "cache")
+    whole.rename(partial)
+    (partial / "manifest.json").unlink()
+    (partial / "begun").write_text(whole.name)
+    with (partial / "train.index").open("r+b") as index:
+        index.truncate(24 * 8)
+        index.seek(24 * 3)
+        index.write(bytes(24 * 4))
+    usage = shutil.disk_usage(root)
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5))
+        with pytest.raises(RequestError, match="given 5 B"):
+            load(root, "jpeg")
+    assert (partial / "train.index").exists()
+    assert all(map(np.array_equal, load(root, "jpeg").train.images, expected))
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -339,6 +363,9 @@ def test_many_jpegs_are_kept_as_jpeg_and_all_else_as_pixels():
     assert form([file.getvalue()], 10**6) == "pixels"  # nothing of them is to be lost
     assert form([content, content, file.getvalue()], 10**6) == "jpeg"
     assert automatic_form(row, 792) == "jpeg"  # without its files: as ImageNet's
+    for are_jpegs, expected in {True: "jpeg", False: "pixels", None: "jpeg"}.items():
+        sample = PictureSample(10**6, are_jpegs=are_jpegs)  # of a bucket, by its names
+        assert automatic_form(replace(row, sample=sample), 792) == expected
     assert automatic_form(replace(row, num_train=10**4), 792) == "pixels"
 
 

@@ -112,11 +112,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, place, 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "study.yaml").write_text("")
+    for name in ("study.yaml", "plan.parquet"):
+        (tmp_path / "results" / name).write_text("")
     with pytest.raises(RequestError, match=says) as error:
         write_bundle(report(), place)
     assert len(str(error.value)) < 400
-    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["file", "results", "study.yaml"]
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == [
+        "file", "results", "plan.parquet", "study.yaml"
+    ]  # fmt: skip
 
 
 def test_no_text_is_a_formula_in_csv():

@@ -16,7 +16,7 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.open_encoders import with_digest
 from clsweep.catalog.ownership import is_taken
 from clsweep.cluster.resources import prepare_files
-from clsweep.cluster.runner import _OF_PICTURES, _changed_images
+from clsweep.cluster.runner import _BEFORE, _OF_PICTURES, _changed_images
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -165,10 +165,13 @@ def test_a_plan_that_does_not_say_its_form_was_of_pixels(tmp_path):
     before = pa.table({"objective": ["dcl"], "store_size": [32]})
     folder: Any = SimpleNamespace(plan=lambda _: before)
     pixels = {**pictures(tmp_path), "store_size": 32}
-    assert not _changed_images(folder, study(tmp_path, pixels, {}), _OF_PICTURES)
+    assert not _changed_images(folder, study(tmp_path, pixels, {}), _OF_PICTURES, _BEFORE)
     jpegs = study(tmp_path, pixels | {"store_as": "jpeg"}, {})
-    [line] = _changed_images(folder, jpegs, _OF_PICTURES)
+    [line] = _changed_images(folder, jpegs, _OF_PICTURES, _BEFORE)
     assert line == "images in imagefolder.store_as: 'pixels' -> 'jpeg'"
+    digits = study(tmp_path, {"name": "digits"}, {})
+    none: Any = SimpleNamespace(plan=lambda _: pa.table({"objective": ["dcl"]}))
+    assert not _changed_images(none, digits, _OF_PICTURES, _BEFORE), "it has no pictures"
 
 
 def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_path):

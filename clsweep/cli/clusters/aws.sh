@@ -11,6 +11,7 @@ set -euo pipefail
 usage() { echo "usage: bash aws.sh --results BUCKET --data BUCKET" >&2; exit 2; }
 results='' data=''
 while [ $# -gt 0 ]; do
+    [ $# -ge 2 ] || usage
     case "$1" in
         --results) results=${2#s3://} results=${results%%/*} ;;
         --data) data=${2#s3://} data=${data%%/*} ;;
@@ -21,8 +22,10 @@ done
 [ -n "$results" ] && [ -n "$data" ] || usage
 
 # The one place of the region. The command line reads the first name or the second, boto3 the second.
-AWS_REGION=$(sed -n 's/^  region: *\([a-z0-9-]*\).*/\1/p' cluster.yaml)
+AWS_REGION=$(sed -n "s/^  region: *[\"']\{0,1\}\([a-z0-9-]*\).*/\1/p" cluster.yaml)
+[ -n "$AWS_REGION" ] || { echo "aws.sh: no region in cluster.yaml" >&2; exit 1; }
 export AWS_REGION AWS_DEFAULT_REGION=$AWS_REGION AWS_PAGER=
+cluster=$(sed -n "s/^cluster_name: *[\"']\{0,1\}\([A-Za-z0-9_-]*\).*/\1/p" cluster.yaml)
 here=${SSH_FROM:-$(curl -fsS https://checkip.amazonaws.com)/32}
 
 # AWS's documents use either name of the parameter. A region that has both has one image.
@@ -53,9 +56,11 @@ statements() {
       {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::'"$data"'/*"}]}'
 }
 account=$(aws sts get-caller-identity --query Account --output text)
-of_head='{"Effect": "Allow", "Action": ["ec2:RunInstances", "ec2:CreateTags", "ec2:Describe*"], "Resource": "*"},
-      {"Effect": "Allow", "Action": "ec2:TerminateInstances", "Resource": "*",
-       "Condition": {"Null": {"ec2:ResourceTag/ray-cluster-name": "false"}}},
+of_head='{"Effect": "Allow", "Action": ["ec2:RunInstances", "ec2:Describe*"], "Resource": "*"},
+      {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "*",
+       "Condition": {"StringEquals": {"ec2:CreateAction": "RunInstances"}}},
+      {"Effect": "Allow", "Action": ["ec2:CreateTags", "ec2:TerminateInstances"], "Resource": "*",
+       "Condition": {"StringEquals": {"ec2:ResourceTag/ray-cluster-name": "'$cluster'"}}},
       {"Effect": "Allow", "Action": "iam:PassRole", "Resource": "arn:aws:iam::'$account':role/clsweep-worker"},
       {"Effect": "Allow", "Action": "iam:CreateServiceLinkedRole", "Resource": "*",
        "Condition": {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}},

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -70,7 +70,10 @@ def leave_index(
 
 def _is_named(dataset: Dataset, objects: Iterable[str]) -> bool:
     """True if names say what a plan needs: not where a table or packed files have the classes."""
-    by_class = any(name.startswith("train/") and name.count("/") > 1 for name in objects)
+    by_class = any(
+        name.startswith("train/") and name.count("/") > 1 and shown_names([name.split("/", 2)[1]])
+        for name in objects
+    )
     return dataset.name == "imagefiles" or (dataset.name == "imagefolder" and by_class)
 
 
@@ -86,6 +89,7 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
     paths["test"] = _images_below(objects, parts["test"], by_class) if held_out else []
     if not paths["train"]:
         raise layout_error(bucket.place, "images to train on", listed(sorted(objects)))
+    _require_images(bucket, objects, parts, paths, by_class=by_class)
     number = dict[str, int]()
     for path in paths["train"] if by_class else ():
         number.setdefault(composed(path.split("/", 2)[1]), len(number))
@@ -104,6 +108,29 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
         digest=files_digest((name, objects[name].size) for part in paths for name in paths[part]),
         name=lambda part, row: f"{bucket.place}/{paths[part][row]}",
     )  # fmt: skip
+
+
+def _require_images(
+    bucket: Bucket,
+    objects: Iterable[str],
+    parts: Mapping[str, str],
+    paths: Mapping[str, Sequence[str]],
+    *,
+    by_class: bool,
+) -> None:
+    """Refuse a part, or a folder of a class, without images, as where files are read."""
+    for part, folder in parts.items():
+        if folder and not paths[part]:
+            raise layout_error(f"{bucket.place}/{folder}", "images to score", "none")
+        below = (name.split("/", 2)[1] for name in objects if _is_in_class(name, folder))
+        classes = shown_names([*dict.fromkeys(below)]) if by_class else []
+        full = {path.split("/", 2)[1] for path in paths[part]} if by_class else set()
+        if empty := sorted({*classes} - full):
+            raise layout_error(f"{bucket.place}/{folder}{empty[0]}", "an image in it", "none")
+
+
+def _is_in_class(name: str, folder: str) -> bool:
+    return bool(folder) and name.startswith(folder) and name.count("/") > 1
 
 
 def _images_below(objects: Iterable[str], folder: str, by_class: bool) -> list[str]:
@@ -148,5 +175,13 @@ def _indexed(bucket: Bucket, stamp: str) -> DataLayout | None:
             name=lambda part, row: f"{bucket.place}: {part} {row}",
             **{name: content[name] for name in _SAME},
         )  # fmt: skip
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, RecursionError):
+    except (
+        OSError,
+        pa.ArrowException,
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ):
         return None
