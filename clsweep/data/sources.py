@@ -31,6 +31,7 @@ DATA_PARTS = ("train", "test")
 # what others call the part that is scored at the end, in the order in which they are looked for
 HELD_OUT = ("val", "valid", "validation", "test")
 MAX_CLASSES = 1000
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _IN_BUCKET = "clsweep.data.readers.bucket_layout:bucket_layout"
 
 
@@ -243,7 +244,6 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
 def _sample(layout: DataLayout) -> PictureSample:
     """Some of all pictures, evenly spaced, without those that cannot be read."""
     from clsweep.data.image_files import read_bytes, sampled_rows
-    from clsweep.data.readers.folders import IMAGE_SUFFIXES
 
     num_train, num_files = len(layout.labels["train"]), sum(map(len, layout.labels.values()))
     if layout.open is None:

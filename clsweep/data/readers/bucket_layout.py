@@ -14,10 +14,11 @@ import pyarrow as pa
 from clsweep.catalog import Dataset
 from clsweep.data.buckets import INDEX, Bucket, Stored, listed_bucket
 from clsweep.data.locations import AbsentError, DataPlace
-from clsweep.data.readers.folders import IMAGE_SUFFIXES, composed, shown_names
+from clsweep.data.readers.folders import composed, shown_names
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
+    IMAGE_SUFFIXES,
     DataLayout,
     dataset_layout,
     files_digest,

@@ -19,6 +19,7 @@ from clsweep.data.locations import DataPlace
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
+    IMAGE_SUFFIXES,
     DataLayout,
     files_digest,
     layout_error,
@@ -28,7 +29,6 @@ from clsweep.data.sources import (
 from clsweep.errors import listed
 
 # torchvision's
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _AN_IMAGE = f"at least one image ({', '.join(IMAGE_SUFFIXES)})"
 LABELS_TABLE = "labels.csv"
 _FILES = ("filename", "file_name", "file", "image", "path")

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from clsweep.data.image_files import require_regular
 from clsweep.data.locations import DataPlace
-from clsweep.data.readers.folders import IMAGE_SUFFIXES
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
+    IMAGE_SUFFIXES,
     DataLayout,
     classes_error,
     files_digest,
