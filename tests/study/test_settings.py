@@ -146,6 +146,13 @@ def test_the_root_of_a_level_is_set_by_its_label_or_number(load, key, cell, valu
         ("factors.encoder.1.base.lr=0.4", "cifar10/wide", "lr", 0.4),
         ("factors.dataset.v1.5.base.lr=0.4", "v1.5/wide", "lr", 0.4),
         ("factors.dataset.cifar10.objectives.simclr.base.lr=0.4", "cifar10/wide", "lr", 0.4),
+        ("factors.dataset.v1.5.base={lr: 0.4}", "v1.5/wide", "lr", 0.4),
+        (
+            "factors.dataset.cifar10.objectives={simclr: {base: {lr: 0.4}}}",
+            "cifar10/wide",
+            "lr",
+            0.4,
+        ),
         ("base.lr=0.4", "cifar10/conv4", "lr", 0.4),
         ("factors.dataset.v1.5.base.lr=null", "v1.5/wide", "lr", 0.2),
     ],
