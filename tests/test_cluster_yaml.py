@@ -103,14 +103,18 @@ def test_kuberay_s_autoscaler_reads_the_file(ray_cluster):
     assert [resources[f"{name}-worker"]["GPU"] for name in ("gpu", "gpu4")] == [1, 4]
 
 
-def test_the_image_of_kuberay_is_filled_in_once_and_its_cache_is_on_the_node(ray_cluster):
+def test_the_image_of_kuberay_is_filled_in_once_and_its_cache_is_on_the_node(
+    ray_cluster, monkeypatch
+):
     assert (CLUSTERS / "kuberay.yaml").read_text().count("FILL-IN") == 1
     for group in ray_cluster["spec"]["workerGroupSpecs"]:
         pod = group["template"]["spec"]
         (container,) = pod["containers"]
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        cache = DataPlace().cache.replace("~", "/root")
-        assert [mounts[volume["name"]] for volume in pod["volumes"]] == [cache]
+        for each in container["env"]:
+            monkeypatch.setenv(each["name"], each["value"])
+        [volume] = pod["volumes"]
+        assert DataPlace().cache_folder.is_relative_to(mounts[volume["name"]])
         limits, taints = container["resources"]["limits"], pod["tolerations"]
         assert set(limits) & {taint["key"] for taint in taints} == {"nvidia.com/gpu"}
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import tarfile
 import threading
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.fs as pafs
 import pytest
-from PIL import Image
 
 from clsweep import outages
 from clsweep.catalog import DATASET
@@ -30,9 +27,7 @@ from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import dataset_layout, sized_dataset
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.resolve import load_study
-from tests.cluster.conftest import wait_until
-from tests.cluster.fake_cluster import static_cluster
-from tests.contracts.disturbed import Disturbed, assert_same_numbers
+from tests.data.bucket_files import by_class, files_below, gets, upload, write_images
 from tests.planted import study_at
 from tests.s3_server import ACCESS_DENIED, SLOW_DOWN
 
@@ -42,38 +37,6 @@ FOLDER = DATASET["imagefolder"]
 @pytest.fixture(autouse=True)
 def _listed_anew(monkeypatch):
     monkeypatch.setattr(buckets, "RECENT_S", -1.0)
-
-
-def write_images(root: Path, *names: str) -> Path:
-    rng = np.random.default_rng(len(names))
-    for i, name in enumerate(names):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (16 + i % 9, 20, 3), dtype=np.uint8)).save(root / name)
-    return root
-
-
-def by_class(root: Path, count: int = 8) -> Path:
-    return write_images(
-        root,
-        *(f"train/{c}/{i}.png" for c in ("ants", "bees") for i in range(count)),
-        *(f"val/{c}/{i}.png" for c in ("ants", "bees") for i in range(2)),
-    )
-
-
-def upload(folder: Path, uri: str) -> None:
-    fs, base = pafs.FileSystem.from_uri(uri)
-    pafs.copy_files(str(folder), base, destination_filesystem=fs)
-
-
-def files_below(folder: Path) -> dict[str, bytes]:
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def gets(server, since: int) -> Counter[str]:
-    """How often each object was read."""
-    requests = (request.partition(" ") for request in server.requests[since:])
-    return Counter(path for verb, _, path in requests if verb == "GET" and "." in path)
 
 
 @pytest.fixture
@@ -443,87 +406,3 @@ def test_known_sets_come_from_a_bucket_by_their_folder(tmp_path, s3):
     root = Path(local_place(DATASET["fashion_mnist"], place).root)
     assert files_below(root) == {"FashionMNIST/raw/x": b"FashionMNIST/raw/x"}
     assert local_place(DATASET["digits"], place) == place
-
-
-# Studies.
-
-
-def study_of(folder: Path, root: str, cache: str) -> Path:
-    """A study of pictures in the named place, eight trials."""
-    folder.mkdir()
-    return study_at(
-        folder / "study.yaml",
-        dataset={"name": "imagefolder", "root": root, "image_size": 16, "cache": cache},
-        base={"encoder": "conv4", "width": 8, "epochs": 4, "batch_size": 16, "knn_k": 5,
-              "eval_every": 1},
-        checkpoints={"every_s": 0},
-    )  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_study_of_a_bucket_has_the_rows_of_the_folder(tmp_path, s3, s3_server, cli_command):
-    folder = by_class(tmp_path / "images", 20)
-    upload(folder, s3)
-    cache = str(tmp_path / "cache")
-    local = Disturbed(study_of(tmp_path / "a", str(folder), cache), tmp_path / "a" / "out")
-    remote = Disturbed(study_of(tmp_path / "b", s3, cache), tmp_path / "b" / "out")
-    before = len(s3_server.requests)
-    code, output, _ = cli_command("plan", str(remote.path))
-    assert code == 0
-    note = r"note: each machine that trains copies [\d.]+ KiB in 44 files from s3:"
-    assert re.search(note, " ".join(output.split()))
-    assert not gets(s3_server, before)
-    local.run_to_the_end()
-    assert "Copying" in remote.run_to_the_end()
-    assert set(gets(s3_server, before).values()) == {1}
-    assert_same_numbers(remote.out, local.out)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_nodes_of_two_kinds_copy_the_images_each_and_one_is_killed(
-    tmp_path, s3, s3_server, monkeypatch
-):
-    """A cluster whose head has neither images nor a trial; its nodes have homes of their own."""
-    folder = by_class(tmp_path / "images", 20)
-    upload(folder, s3)
-    local = Disturbed(study_of(tmp_path / "a", str(folder), "~/cache"), tmp_path / "a" / "out")
-    with static_cluster([]) as cluster:
-        homes = [tmp_path / name for name in ("home0", "home1", "home2")]
-        for home in homes:
-            home.mkdir()
-        for home, num_cpus in zip(homes, (1, 2), strict=False):
-            with monkeypatch.context() as of_node:
-                of_node.setenv("HOME", str(home))
-                cluster.add_node(num_cpus)
-        wait_until(lambda: len(cluster.worker_nodes()) == 2, "the nodes")
-        for name, value in cluster.environment.items():
-            monkeypatch.setenv(name, value)
-        join = ("--address", cluster.address, "--max-concurrent", 3)
-        remote = Disturbed(study_of(tmp_path / "b", s3, "~/cache"), tmp_path / "b" / "out", *join)
-        before = len(s3_server.requests)
-        try:
-            remote.start()
-            copies = [home / "cache" / "copies" for home in homes]
-            remote.wait_until(
-                lambda: all([*copy.glob("*.run")] for copy in copies[:2]), "two copies"
-            )
-            remote.advance(3)
-            [larger] = (n for n in cluster.worker_nodes() if n["Resources"]["CPU"] == 2)
-            assert cluster.kill_node(larger["NodeID"])
-            with monkeypatch.context() as of_node:
-                of_node.setenv("HOME", str(homes[2]))
-                cluster.add_node(2)
-            code, output = remote.wait()
-            assert code == 0, output
-        finally:
-            remote.stop()
-        num_reads = gets(s3_server, before)
-    assert len(num_reads) == 44
-    assert {*num_reads.values()} <= {2, 3}
-    for copy in copies[:2]:
-        [root] = (path for path in copy.iterdir() if path.suffix == "")
-        assert files_below(root) == files_below(folder)
-    local.run_to_the_end()
-    assert_same_numbers(remote.out, local.out)

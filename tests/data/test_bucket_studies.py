@@ -1,0 +1,95 @@
+"""Studies whose images lie in a bucket: the rows are those of a folder. Real Ray and kills."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import wait_until
+from tests.cluster.fake_cluster import static_cluster
+from tests.contracts.disturbed import Disturbed, assert_same_numbers
+from tests.data.bucket_files import by_class, files_below, gets, upload
+from tests.planted import study_at
+
+
+def study_of(folder: Path, root: str, cache: str) -> Path:
+    """A study of pictures in the named place, eight trials."""
+    folder.mkdir()
+    return study_at(
+        folder / "study.yaml",
+        dataset={"name": "imagefolder", "root": root, "image_size": 16, "cache": cache},
+        base={"encoder": "conv4", "width": 8, "epochs": 4, "batch_size": 16, "knn_k": 5,
+              "eval_every": 1},
+        checkpoints={"every_s": 0},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_study_of_a_bucket_has_the_rows_of_the_folder(tmp_path, s3, s3_server, cli_command):
+    folder = by_class(tmp_path / "images", 20)
+    upload(folder, s3)
+    cache = str(tmp_path / "cache")
+    local = Disturbed(study_of(tmp_path / "a", str(folder), cache), tmp_path / "a" / "out")
+    remote = Disturbed(study_of(tmp_path / "b", s3, cache), tmp_path / "b" / "out")
+    before = len(s3_server.requests)
+    code, output, _ = cli_command("plan", str(remote.path))
+    assert code == 0
+    note = r"note: each machine that trains copies [\d.]+ KiB in 44 files from s3:"
+    assert re.search(note, " ".join(output.split()))
+    assert not gets(s3_server, before)
+    local.run_to_the_end()
+    assert "Copying" in remote.run_to_the_end()
+    assert set(gets(s3_server, before).values()) == {1}
+    assert_same_numbers(remote.out, local.out)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_nodes_of_two_kinds_copy_the_images_each_and_one_is_killed(
+    tmp_path, s3, s3_server, monkeypatch
+):
+    """A cluster whose head has neither images nor a trial; its nodes have homes of their own."""
+    folder = by_class(tmp_path / "images", 20)
+    upload(folder, s3)
+    local = Disturbed(study_of(tmp_path / "a", str(folder), "~/cache"), tmp_path / "a" / "out")
+    with static_cluster([]) as cluster:
+        homes = [tmp_path / name for name in ("home0", "home1", "home2")]
+        for home in homes:
+            home.mkdir()
+        for home, num_cpus in zip(homes, (1, 2), strict=False):
+            with monkeypatch.context() as of_node:
+                of_node.setenv("HOME", str(home))
+                cluster.add_node(num_cpus)
+        wait_until(lambda: len(cluster.worker_nodes()) == 2, "the nodes")
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        join = ("--address", cluster.address, "--max-concurrent", 3)
+        remote = Disturbed(study_of(tmp_path / "b", s3, "~/cache"), tmp_path / "b" / "out", *join)
+        before = len(s3_server.requests)
+        try:
+            remote.start()
+            copies = [home / "cache" / "copies" for home in homes]
+            remote.wait_until(
+                lambda: all([*copy.glob("*.run")] for copy in copies[:2]), "two copies"
+            )
+            remote.advance(3)
+            [larger] = (n for n in cluster.worker_nodes() if n["Resources"]["CPU"] == 2)
+            assert cluster.kill_node(larger["NodeID"])
+            with monkeypatch.context() as of_node:
+                of_node.setenv("HOME", str(homes[2]))
+                cluster.add_node(2)
+            code, output = remote.wait()
+            assert code == 0, output
+        finally:
+            remote.stop()
+        num_reads = gets(s3_server, before)
+    assert len(num_reads) == 44
+    assert {*num_reads.values()} <= {2, 3}
+    for copy in copies[:2]:
+        [root] = (path for path in copy.iterdir() if path.suffix == "")
+        assert files_below(root) == files_below(folder)
+    local.run_to_the_end()
+    assert_same_numbers(remote.out, local.out)
