@@ -142,3 +142,20 @@ def test_the_presets_of_the_papers_hold_each_step(name):
             both = ",".join(filter(None, (preset, own))) or None
             notes = " ".join(memory_notes(load_study(path, preset=both)))
             assert f"one of {size} GB needs" not in notes, both
+
+
+def test_trials_that_share_a_gpu_share_its_memory_and_its_speed(cli_command, study):
+    """Four at a time take as many hours of GPUs, each four times as long."""
+    path, ask = study("512", "precision: bf16"), ("--gpu", "a10g", "--format")
+    rows = []
+    for share in (1, 0.25):
+        given = ("plan", path, *ask, "json", "--set", f"resources.gpus_per_worker={share}")
+        rows += json.loads(cli_command(*given)[1])
+    whole, shared = rows
+    assert shared["trial_s"] == pytest.approx(4 * whole["trial_s"], rel=0.05)
+    assert shared["gpu_hours"] == pytest.approx(whole["gpu_hours"], rel=0.05)
+    assert 6 < whole["peak_gib"] < 20
+    given = ("plan", path, *ask, "table", "--set", "resources.gpus_per_worker=0.25")
+    assert "more than a10g holds" in " ".join(cli_command(*given)[1].split())
+    assert memory_notes(load_study(path)) == []
+    assert memory_notes(load_study(path, settings=["resources.gpus_per_worker=0.25"]))

@@ -17,6 +17,7 @@ from clsweep.catalog.open_encoders import with_digest
 from clsweep.catalog.ownership import is_taken
 from clsweep.cluster.resources import prepare_files
 from clsweep.cluster.runner import _BEFORE, _OF_PICTURES, _changed_images
+from clsweep.data.datasets import transferred_splits
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -126,6 +127,9 @@ def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path
         result = attempt(row, place=resolved.sections.dataset.place).result
         assert result["transfer_linear_top1"] > 33
         assert row["images_digest"].partition("+")[2]
+    (Path(own["root"]) / "train" / "c0" / "1.png").unlink()
+    with pytest.raises(RequestError, match="expected the images of imagefolder that were planned"):
+        transferred_splits(row, resolved.sections.dataset.place)
     (tmp_path / "another" / "train" / "c0" / "0.png").write_text("no picture")
     resolved = study(tmp_path, own | {"transfer_root": str(tmp_path / "another")},
                   {"transfer_dataset": "imagefolder"})  # fmt: skip
