@@ -349,6 +349,9 @@ def plan_notes(study: Study) -> list[str]:
             num = row["configs"]
             number = "one configuration" if num == 1 else f"{num} configurations"
             notes.append(f"note: '{objective.name}' has only {number}: each runs once per seed")
+    if first := max((len(objective.first) for objective in study.objectives), default=0):
+        points = "the point" if first == 1 else f"the {first} points"
+        notes.append(f"note: search.first: {points} of your own come before all others")
     scheduler = study.sections.scheduler
     if scheduler.name == "asha":
         factor, first = scheduler.reduction_factor, study.sections.seeds[0]

@@ -156,7 +156,9 @@ class LiveDesign(DrawnDesign):
         config = trial.config
         if config not in self._params:
             entry = self._journal.entry(config)
-            self._params[config] = dict(entry.params) if entry else self._choose(config)
+            planned = self._conditions.taken({name: trial.params[name] for name in self._space})
+            chosen = dict(entry.params) if entry else planned  # one of those that are tried first
+            self._params[config] = chosen or self._choose(config)
         self._journal.start({"config": config}, self._params[config])
         return plan_row(self._study, trial, self._conditions.settled(self._params[config]))
 

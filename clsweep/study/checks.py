@@ -20,6 +20,7 @@ from clsweep.display.numbers import setting
 from clsweep.errors import nearest
 from clsweep.study.check_training import Draft, TrainingChecks
 from clsweep.study.document import Keys
+from clsweep.study.first_points import check_first
 from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS, ContrastSection
 from clsweep.study.space import Objective, file_slug, num_values
 
@@ -51,6 +52,7 @@ class _ObjectiveChecks(TrainingChecks):
         self.check_inert()
         self.check_when()
         self.check_search()
+        check_first(self.draft, self.objective)
         is_of_kind = METRIC[self.sections.metric.name].kind == self.dataset.kind
         if self.sections.scheduler.name == "asha" and is_of_kind:
             self.check_halving()

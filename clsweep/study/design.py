@@ -272,11 +272,14 @@ def _design(study: Study, objective: Objective, sampler: str) -> list[dict[str, 
     """The swept values of every configuration of one objective."""
     num_configs, search = count_configs(study, objective), study.sections.search
     if sampler in LIVE_METHODS:
-        return [dict.fromkeys(objective.space) for _ in range(num_configs)]
+        open_ones = num_configs - len(objective.first)
+        return [*map(dict, objective.first), *(dict.fromkeys(objective.space),) * open_ones]
     if sampler == "grid":
         # Not by Optuna's GridSampler: it scans all finished cells for every new one.
         cells = list(dict.fromkeys(_cells(objective)))
         random.Random(search.seed).shuffle(cells)
+        first = [tuple(point.values()) for point in objective.first]
+        cells.sort(key=lambda cell: first.index(cell) if cell in first else len(first))
         return [dict(zip(objective.space, cell, strict=True)) for cell in cells]
     points = _draw(objective, sampler, num_configs, search.seed)
     if len(points) < num_configs:

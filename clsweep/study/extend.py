@@ -194,7 +194,8 @@ def _without_growth(tree: Row, former: Row) -> Row:
     """
     fixed = {"space"} if _is_plain_grid(tree) else set()
     less = {key: tree[key] for key in tree if key not in {"seeds", "factors"} | fixed}
-    less["search"] = {k: v for k, v in tree["search"].items() if k != "trials_per_objective"}
+    grows = {"trials_per_objective"} | ({"first"} if _is_plain_grid(tree) else set())
+    less["search"] = {key: value for key, value in tree["search"].items() if key not in grows}
     less["objectives"] = _known(tree["objectives"], former["objectives"], fixed)
     if factors := tree.get("factors"):
         levels = former.get("factors", {})

@@ -35,6 +35,7 @@ from clsweep.study.checks import check_study
 from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, load_plugins, read_document, require_trusted
 from clsweep.study.factors import FactorCell, cell_document, check_factors, merged_lines
+from clsweep.study.first_points import first_points
 from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, parse_sections
 from clsweep.study.settings import apply_setting, require_used
 from clsweep.study.space import (
@@ -106,7 +107,8 @@ class _Cell(Draft):
         if self.sections.dataset.transfer_root is not None:
             self._find_transferred()
         self.objectives = tuple(
-            self._objective(name, section) for name, section in self.sections.objectives.items()
+            self._with_first(self._objective(name, section))
+            for name, section in self.sections.objectives.items()
         )
 
     def study(self, taken: Set[tuple[str, str]], preset: str | None) -> Study:
@@ -184,6 +186,19 @@ class _Cell(Draft):
             skips=skips,
             is_gridded=self.sections.search.method == "grid",
         )
+
+    def _with_first(self, objective: Objective) -> Objective:
+        """The objective with the points that it tries first."""
+        self.taken |= {("first", param) for param in objective.space}
+        if not self.sections.search.first or self.errors:
+            return objective
+        written = self.sections.base | self.sections.objectives[objective.name].base
+        selected = {p: str(objective.fixed[p]) for p in SELECTED_PARTS if p in objective.fixed}
+        defaults = {
+            name: written.get(name, default_of(name, objective.parts, **selected))
+            for name in objective.space
+        }
+        return replace(objective, first=first_points(self, objective, defaults))
 
     def _parts(self, at: Keys, section: ObjectiveSection) -> tuple[dict[str, str], bool]:
         """The four parts, and whether they are in the catalog and go together."""
@@ -352,6 +367,12 @@ class _Cell(Draft):
                     reason = self._reason_not_owned(param, is_trained=True)
                     nobody = f"no objective of this study owns '{param}': {reason}"
                     self.error((kind, param), f"{nobody}; it belongs to {owners_of(param)}")
+        swept = sorted({param for kind, param in taken if kind == "first"})
+        for number, point in enumerate(self.sections.search.first):
+            for param in point.keys() - {*swept}:
+                message = f"no objective sweeps '{param:.80}'.{nearest(param, swept, aliases())}"
+                at = ("search", "first", number, param)
+                self.error(at, f"{message} Expected some of: {', '.join(swept) or 'none'}")
         for param, names in self.replaced.items():
             self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
 

@@ -182,6 +182,7 @@ class SearchSection(_Section):
     seed: Seed = 0
     # what tpe and gp keep low beside the metric: they look for configurations on the front of both
     cost: Literal["none", "seconds"] = "none"
+    first: tuple[dict[StrictStr, object], ...] = ()  # points that are tried before all others
 
 
 class SchedulerSection(_Section):

@@ -64,6 +64,12 @@ class Dimension:
     def is_range(self) -> bool:
         return self.low is not None
 
+    def holds(self, value: Any, *, is_gridded: bool) -> bool:
+        """True if a search may try this value: of a grid one of its points."""
+        if is_gridded or self.choices:
+            return value in self.points
+        return self.low is not None and self.high is not None and self.low <= value <= self.high
+
     @property
     def extremes(self) -> tuple[Value, Value]:
         """Smallest and largest possible value of a numeric dimension."""
@@ -220,6 +226,7 @@ class Objective:
     skips: Mapping[str, tuple[str, ...]]  # reason -> shared parameters that are skipped for it
     cell: str = ""
     is_gridded: bool = True  # whether of a dimension its points are tried, not its range
+    first: tuple[Mapping[str, Value | None], ...] = ()  # configurations that are tried first
 
     @property
     def label(self) -> str:

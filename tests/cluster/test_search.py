@@ -33,8 +33,7 @@ ONE = {"seeds": [0], "objectives": {"dcl": {"framework": "simclr", "loss": "dcl"
 def study(tmp_path):
     def load(method="tpe", num_configs=13, **changes):
         search = {"method": method, "seed": changes.pop("search_seed", 0)}
-        if cost := changes.pop("cost", None):
-            search["cost"] = cost
+        search |= {key: changes.pop(key) for key in ("cost", "first") if key in changes}
         if method != "grid":
             search["trials_per_objective"] = num_configs
         path = study_at(tmp_path / "study.yaml", search=search, **{"space": SPACE, **changes})
@@ -141,6 +140,31 @@ def test_a_lost_journal_is_written_again_as_it_was(tmp_path, study, method):
         first, second = (entries(tmp_path / f"{at}.journal", name) for at in ("first", "second"))
         assert {state for _, _, state, _, _ in first} == set(STATES.values())
         assert second == first
+
+
+FIRST = [
+    {"tau": 0.2, "lr_rule": "none", "proj_dim": 40},
+    {"lr_rule": "sqrt", "proj_dim": 64, "sigma": 0.5},
+]
+
+
+def test_points_of_ones_own_are_tried_first_and_seen_by_the_search(tmp_path, study):
+    """What a point does not name has its default; an objective takes what it sweeps. A search that
+    is cut tries them as it would have.
+    """
+    weighted = {"framework": "simclr", "loss": "dclw", "space": {"sigma": {"low": 0.1, "high": 1}}}
+    objectives = {"simclr": {"framework": "simclr", "loss": "infonce"}, "dcl": weighted}
+    chosen = study("tpe", 12, seeds=[0], first=FIRST, objectives=objectives)
+    rows = run(chosen, tmp_path / "whole.journal")
+    for objective in ("simclr", "dcl"):
+        own = [row for row in rows if row["objective"] == objective]
+        tried = [(row["tau"], row["lr_rule"], row["proj_dim"]) for row in own]
+        assert tried[:2] == [(0.2, "none", 40), (0.1, "sqrt", 64)]
+        assert len({*tried}) == 12
+        assert entries(tmp_path / "whole.journal", objective)[0][1]["tau"] == 0.2
+    assert [row["sigma"] for row in rows if row["objective"] == "dcl"][1] == 0.5
+    for num_known in (0, 1, 3, 5):
+        assert run(chosen, tmp_path / f"{num_known}.journal", rows[:num_known]) == rows
 
 
 @pytest.mark.parametrize("method", ["tpe", "gp"])

@@ -46,6 +46,15 @@ def test_another_search_seed_shuffles_a_grid_otherwise(study):
     assert sorted(first) == sorted(second)
 
 
+def test_a_grid_begins_with_points_of_ones_own(study):
+    """What a point does not name has its base value or default: tau 0.1, proj_dim 128."""
+    names = ("infonce", "tau", "proj_dim")
+    first = "search.first=[{tau: 0.4, proj_dim: 16}, {proj_dim: 32}, {}]"
+    plain, led = configs_of(study(), *names), configs_of(study("grid", None, first), *names)
+    begin = [(0.4, 16), (0.1, 32), (0.1, 128)]
+    assert led == begin + [cell for cell in plain if cell not in begin]
+
+
 # Drawn designs.
 
 
