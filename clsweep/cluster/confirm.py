@@ -102,6 +102,7 @@ def confirming_study(
         shown = ",".join(map(str, value)) if isinstance(value, Sequence) else value
         document.places["confirm", key] = f"--{key} {shown}"
     document.tree.pop("scheduler", None)
+    document.tree["search"].pop("budget", None)
     document.tree["encoders"] = {"keep": "none"}
     study = resolve_study(document)
     # what defines the scores of one configuration and seed

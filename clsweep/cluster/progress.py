@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clsweep.catalog.rows import Row
+from clsweep.cluster.search_budget import SearchBudget
 from clsweep.cluster.stall import RunningTrial
 from clsweep.display.numbers import count, duration, fixed
 from clsweep.display.printing import laid_out
@@ -84,6 +85,7 @@ class RunProgress:
         concurrent: trials at once.
         stall_s: patience with a trial that says nothing within an epoch.
         may_wait: a trial may be waiting for its processes before it says anything.
+        budget: of the search, which may end before its plan.
     """
 
     def __init__(
@@ -94,12 +96,13 @@ class RunProgress:
         concurrent: int,
         stall_s: float = math.inf,
         may_wait: bool = False,
+        budget: SearchBudget | None = None,
         console: Console | None = None,
     ):
         self.tally, self._estimate, self._concurrent = tally, estimate, max(1, concurrent)
         self._console = console or Console()
         self._start = self._last_line = self._last_heard = time.monotonic()
-        self._stall_s, self._may_wait = stall_s, may_wait
+        self._stall_s, self._may_wait, self._budget = stall_s, may_wait, budget
         self._num_images = 0.0
         self.waits = False  # for memory
         self._running: dict[str, RunningTrial] = {}
@@ -119,10 +122,17 @@ class RunProgress:
     def announce(self, num: int) -> None:
         """Say how many trials are about to run, and for how long if others have told."""
         is_all = num == len(self._estimate.left)
-        seconds = self._estimate.seconds_left([], self._concurrent) if is_all else None
+        seconds = self._seconds_left([]) if is_all else None
         long = "" if not seconds else f", about {duration(seconds)} once they run"
         trials = "1 trial" if num == 1 else f"{num:,} trials"
-        self.say(f"{trials} to run, {self._concurrent} at once{long}")
+        within = f" within {self._budget}" if self._budget and str(self._budget) else ""
+        self.say(f"{trials} to run{within}, {self._concurrent} at once{long}")
+
+    def _seconds_left(self, running: Sequence[RunningTrial]) -> float | None:
+        seconds = self._estimate.seconds_left(running, self._concurrent)
+        if seconds is None or self._budget is None:
+            return seconds
+        return min(seconds, self._budget.seconds_left())
 
     def started(self, row: Row) -> None:
         self._running[row["trial_id"]] = RunningTrial(row)
@@ -205,7 +215,7 @@ class RunProgress:
             texts.append(f"{count(pace)} images/s")
         if best := tally.standings.leader():  # the best mean of a configuration on all seeds
             texts.append(f"best {tally.metric} {fixed(best.score)} ({best.objective})")
-        seconds = self._estimate.seconds_left([*running.values()], self._concurrent)
+        seconds = self._seconds_left([*running.values()])
         if seconds is not None:
             texts.append(f"about {duration(seconds)} left")
         is_few, most = len(running) <= named, max(named, NAMED)

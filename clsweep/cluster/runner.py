@@ -26,6 +26,7 @@ from clsweep.cluster.resources import prepare_files, require_capacity, running_c
 from clsweep.cluster.run_heartbeat import RunHeartbeat
 from clsweep.cluster.schedulers.asha import AshaConfig
 from clsweep.cluster.schedulers.racing import SKIPPED, SeedRacing, racing_order
+from clsweep.cluster.search_budget import SearchBudget
 from clsweep.cluster.trial import TrialContext, keep_references, score_references
 from clsweep.cluster.watchdog import CONTINUES, ECHO_S, Watchdog
 from clsweep.errors import RequestError
@@ -81,6 +82,7 @@ class RunSummary:
     failed: int
     left: int
     interrupted: bool = False
+    budget: str = ""  # which has left trials out
     open: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -146,6 +148,7 @@ def run_trials(
         path=folder.path,
         ran=len(run.ran),
         interrupted=interrupted,
+        budget=str(run.budget) if run.budget.is_spent else "",
         open=run.failures.open,
         **{name: nums[name] for name in ("finished", "stopped", SKIPPED, "failed", "left")},
     )
@@ -168,6 +171,7 @@ class _Run:
         self.failures = FailurePolicy(study.sections.resources.max_restarts)
         self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
+        self.budget = SearchBudget(study, self.recorded())
 
     def left(self) -> list[PlannedTrial]:
         """The trials to run, in order."""
@@ -178,7 +182,7 @@ class _Run:
         left = [trial for trial in self._planned if trial.trial_id not in done]
         if self._study.sections.scheduler.name == "racing":
             left = racing_order(left, self._study.sections.seeds)
-        return left[:limit]
+        return [*filter(self.budget.admits, left)][:limit]
 
     def recorded(self) -> list[Row]:
         """The rows that stand; those of failed trials that are tried again do not."""
@@ -190,7 +194,7 @@ class _Run:
         if not self._folder.exists():
             return []
         names = ["trial_id", "objective", "config", "seed", "sampler", "status"]
-        names += ["epochs_trained", "wall_time_s", "workers", "skipped_because"]
+        names += ["epochs_trained", "started_at", "wall_time_s", "workers", "skipped_because"]
         names += [*VERSION_COLUMNS, self._study.sections.metric.name, *self._folder.params()]
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
@@ -266,6 +270,7 @@ class _Run:
         retention.apply()
         limit = self._request.max_concurrent or capacity
         concurrent = max(1, min(limit, capacity, len(self.left())))
+        self.budget = SearchBudget(study, self.recorded(), concurrent)
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
         journal = open_storage(folder.journal_path, alone=True)  # before the actor opens it too
@@ -333,6 +338,7 @@ class _Run:
             concurrent=concurrent,
             stall_s=sections.resources.stall_s,
             may_wait=not is_alone and sections.resources.workers > 1,
+            budget=self.budget,
         )
 
     def _run_all(
@@ -357,7 +363,7 @@ class _Run:
 
         if study.sections.scheduler.name == "racing":
             race = SeedRacing(study.sections, self._planned, left, skip)
-        plan = PlanSearch(study, left, self.rows(), journal, race)
+        plan = PlanSearch(study, left, self.rows(), journal, race, self.budget)
         searcher = PlanSearcher(plan, context, self.failures, metric=study.sections.metric.name)
         try:
             tuner(study, self._folder.scratch, searcher, recorder, concurrent).fit()

@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.schedulers.racing import SKIPPED, SeedRacing
+from clsweep.cluster.search_budget import SearchBudget
 from clsweep.results.journal import Journal, Outcome
 from clsweep.study.design import (
     MAX_REPEATS,
@@ -47,6 +48,7 @@ class PlanSearch:
             with its values.
         storage: the journal.
         race: decides which of the trials run, where the study races its seeds.
+        budget: decides when no further configuration begins.
     """
 
     def __init__(
@@ -56,11 +58,13 @@ class PlanSearch:
         recorded: Iterable[Row],
         storage: JournalStorage,
         race: SeedRacing | None = None,
+        budget: SearchBudget | None = None,
     ):
         self._left: Iterator[PlannedTrial] = race or iter(left)
         self._race, self._metric = race, study.sections.metric.name
         self._workers = study.sections.resources.workers
         recorded = list(recorded)
+        self._budget = budget or SearchBudget(study, recorded)
         samplers = {o.name: sampler_of(study, o) for o in study.objectives}
         samplers |= {row["objective"]: row["sampler"] for row in recorded}
         samplers |= {trial.objective: trial.sampler for trial in left}
@@ -74,7 +78,7 @@ class PlanSearch:
         for row in recorded:
             self._designs[row["objective"]].know(row)
             if row["trial_id"] not in again:
-                self.tell(row, row)
+                self._note(row, row)
 
     @property
     def awaits(self) -> bool:
@@ -82,14 +86,24 @@ class PlanSearch:
         return self._race is not None and self._race.awaits
 
     def next_row(self) -> Row | None:
-        """The plan's next trial as a row with all its values; None at its end, or `awaits`."""
-        trial = next(self._left, None)
-        return None if trial is None else self._designs[trial.objective].start(trial)
+        """The plan's next trial as a row with all its values; None at its end, that of the budget,
+        or `awaits`.
+        """
+        trial = next(filter(self._budget.admits, self._left), None)
+        if trial is None:
+            return None
+        row = self._designs[trial.objective].start(trial)
+        self._budget.start(row)
+        return row
 
     def tell(self, row: Row, outcome: Row) -> None:
         """The end of a trial: status, metric, epochs_trained and wall_time_s, as in the tables;
         nothing if it left no word.
         """
+        self._budget.end(row, outcome)
+        self._note(row, outcome)
+
+    def _note(self, row: Row, outcome: Row) -> None:
         ended = Outcome.of(outcome, self._metric, workers=self._workers)
         if self._race:
             self._race.tell(row, ended.status, ended.score)

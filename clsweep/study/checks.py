@@ -295,6 +295,14 @@ def _check_search(draft: Draft) -> None:
             f"racing runs {FIRST_SEEDS} seeds of every configuration and skips further ones: "
             f"expected {FIRST_SEEDS + 1} seeds or more, given {len(seeds)}",
         )
+    if search.budget and scheduler == "racing":
+        draft.error(
+            ("search", "budget"),
+            "a race gives each further seed to all configurations that may still lead, and would "
+            "end between them. Expected scheduler fifo or asha, or no budget",
+        )
+    if search.budget and search.budget.gpu_hours and not draft.sections.resources.gpus_per_worker:
+        draft.error(("search", "budget", "gpu_hours"), "the trials have no GPU. Expected hours")
     if search.cost != "none" and method not in LIVE_METHODS:
         draft.error(
             ("search", "cost"),

@@ -82,8 +82,8 @@ def _mistake(name: str, raw: object) -> str:
 
 def defining(tree: Mapping[str, Any]) -> Row:
     """Keys that define the plan and its numbers. Not the precision, which `auto` leaves open: the
-    rows of the plan say it. Levels of a factor stand by their labels, in whatever order and way
-    they are written.
+    rows of the plan say it; nor the budget, by which some of it is run. Levels of a factor stand by
+    their labels, in whatever order and way they are written.
     """
     parts = copy.deepcopy({key: tree[key] for key in tree if key not in _NOT_DEFINING})
     factors = parts.get("factors") or {}
@@ -94,6 +94,7 @@ def defining(tree: Mapping[str, Any]) -> Row:
     for section in (parts.get("dataset") or {}, *levels):
         for key in _NOT_DEFINING_DATA:
             section.pop(key, None)
+    (parts.get("search") or {}).pop("budget", None)
     for section in (parts, *parts.get("objectives", {}).values(), *levels):
         section.get("base", {}).pop("precision", None)
         if not section.get("base", True):

@@ -175,6 +175,24 @@ class ObjectiveSection(_Section):
     space: dict[StrictStr, object] = {}
 
 
+class BudgetSection(_Section):
+    """By one of the two: no configuration begins that would not end in time."""
+
+    hours: Annotated[_Number, Field(gt=0)] | None = None  # by the clock, while trials run
+    gpu_hours: Annotated[_Number, Field(gt=0)] | None = None  # of all GPUs of all trials
+
+    @model_validator(mode="after")
+    def _one_unit(self) -> BudgetSection:
+        if (self.hours is None) == (self.gpu_hours is None):
+            given = "given neither" if self.hours is None else "given both"
+            raise ValueError(f"expected hours or gpu_hours, {given}")
+        return self
+
+    def __str__(self) -> str:
+        hours = setting(self.hours or self.gpu_hours)
+        return f"{hours} {'GPU ' if self.gpu_hours else ''}hour{'s' * (hours != '1')}"
+
+
 class SearchSection(_Section):
     method: Literal["grid", "qmc", "random", "tpe", "gp"]
     # configurations; each runs on every seed
@@ -183,6 +201,7 @@ class SearchSection(_Section):
     # what tpe and gp keep low beside the metric: they look for configurations on the front of both
     cost: Literal["none", "seconds"] = "none"
     first: tuple[dict[StrictStr, object], ...] = ()  # points that are tried before all others
+    budget: BudgetSection | None = None
 
 
 class SchedulerSection(_Section):

@@ -241,3 +241,21 @@ def test_missing_data_is_refused_before_anything_starts(write_study, tmp_path, c
     assert not (tmp_path / "out" / "study.yaml").exists()
     assert str(tmp_path / "nothing") in output
     assert "--set dataset.download=true" in output
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_its_budget_and_says_so(tmp_path, write_study, cli_command):
+    """One configuration begins, and gets both seeds. The same command then starts no Ray."""
+    search = {"method": "random", "trials_per_objective": 5, "budget": {"hours": 0.0001}}
+    space = {"tau": {"low": 0.05, "high": 1.0}}
+    path, out = write_study(search=search, space=space), str(tmp_path / "out")
+    code, printed, _ = cli_command("run", str(path), "--out", out)
+    assert code == 0
+    assert "to run within 0.0001 hours" in printed
+    assert "The budget of 0.0001 hours has no room for a further configuration." in printed
+    trials = clsweep.open_results(out).trials
+    assert trials.groupby("objective")["seed"].apply(list).tolist() == [[0, 1]]
+    code, printed, _ = cli_command("run", str(path), "--out", out)
+    assert code == 0
+    assert "Starting Ray" not in printed
+    assert "has no room" in printed

@@ -1,0 +1,123 @@
+"""A budget of hours ends a search between two configurations, also where it is cut and goes on."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from clsweep.cluster import search_budget
+from clsweep.cluster.search import PlanSearch
+from clsweep.cluster.search_budget import SearchBudget
+from clsweep.results.journal import open_storage
+from clsweep.study.design import plan_trials
+from clsweep.study.resolve import load_study
+from tests.planted import study_at
+
+SPACE = {"tau": {"low": 0.05, "high": 1.0}}
+
+
+class Clock:
+    now = 1e9
+
+    def time(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(search_budget, "time", clock := Clock())
+    return clock
+
+
+def study_of(folder, budget, method="tpe", **resources):
+    search = {"method": method, "trials_per_objective": 50, "budget": budget}
+    path = study_at(folder / "study.yaml", space=SPACE, search=search, resources=resources)
+    return load_study(path)
+
+
+def run(study, journal, clock, rows, *, until=10**9, seconds=360.0):
+    """Sessions with one trial at a time, to their end or that of so many trials."""
+    recorded = list(rows)
+    ended = {row["trial_id"] for row in recorded}
+    left = [trial for trial in plan_trials(study) if trial.trial_id not in ended]
+    budget = SearchBudget(study, recorded, 1)
+    search = PlanSearch(study, left, recorded, open_storage(str(journal), alone=True), None, budget)
+    while len(recorded) < until and (row := search.next_row()) is not None:
+        begin = datetime.fromtimestamp(clock.now, UTC)
+        clock.now += seconds
+        outcome = {"status": "finished", "knn_top1": 90 - row["tau"], "epochs_trained": 2}
+        outcome |= {"wall_time_s": seconds, "workers": 1, "started_at": begin}
+        recorded.append(row | outcome)
+        search.tell(row, outcome)
+    return recorded, budget
+
+
+def configs(rows):
+    """The seeds of each configuration that has begun."""
+    seeds = {}
+    for row in rows:
+        seeds.setdefault((row["objective"], row["config"]), []).append(row["seed"])
+    return seeds
+
+
+@pytest.mark.parametrize("method", ["tpe", "random"])
+@pytest.mark.parametrize(
+    ("budget", "resources", "num_configs"),
+    [
+        ({"hours": 1.0}, {}, 5),  # of 0.1 hours a trial on each of two seeds
+        ({"hours": 1.19}, {}, 5),
+        ({"gpu_hours": 3.0}, {"workers": 2, "gpus_per_worker": 1}, 7),
+        ({"gpu_hours": 0.5}, {"gpus_per_worker": 0.25}, 10),
+        ({"hours": 0.01}, {}, 1),  # one begins, however long it takes
+    ],
+    ids=str,
+)
+def test_a_budget_holds_whole_configurations(
+    tmp_path, clock, method, budget, resources, num_configs
+):
+    study = study_of(tmp_path, budget, method, **resources)
+    whole, left = run(study, tmp_path / "whole", clock, [])
+    assert list(configs(whole).values()) == [[0, 1]] * num_configs
+    assert left.is_spent
+    for until in (1, 2, len(whole) - 1, len(whole)):
+        part, _ = run(study, tmp_path / f"{until}", clock, [], until=min(until, len(whole)))
+        clock.now += 5e5  # no trial runs in the meantime
+        again, _ = run(study, tmp_path / f"{until}", clock, part)
+        assert configs(again) == configs(whole)
+
+
+def test_a_larger_budget_goes_on_in_the_same_plan(tmp_path, clock):
+    rows, _ = run(study_of(tmp_path, {"hours": 0.5}), tmp_path / "journal", clock, [])
+    more, _ = run(study_of(tmp_path, {"hours": 1.0}), tmp_path / "journal", clock, rows)
+    at_once, _ = run(study_of(tmp_path, {"hours": 1.0}), tmp_path / "other", clock, [])
+    assert [row["tau"] for row in more] == [row["tau"] for row in at_once]
+    assert len(more) > len(rows)
+
+
+def test_trials_at_once_share_the_hours_and_not_those_of_gpus(tmp_path, clock):
+    """Four trials of 0.1 hours at once: in an hour by the clock 40 trials, of two seeds each."""
+    for budget, num_trials in (({"hours": 1.0}, 40), ({"gpu_hours": 1.0}, 10)):
+        budget = SearchBudget(study_of(tmp_path, budget, gpus_per_worker=1), (), 4)
+        running, num = [], 0
+        for trial in plan_trials(study_of(tmp_path, {"hours": 1.0})):
+            if not budget.admits(trial):
+                break
+            row = {"trial_id": trial.trial_id, "objective": trial.objective, "config": trial.config}
+            budget.start(row)
+            running.append(row)
+            num += 1
+            if len(running) == 4:
+                clock.now += 360.0
+                for row in running:
+                    budget.end(row, {"wall_time_s": 360.0})
+                running = []
+        assert num == num_trials
+
+
+def test_seconds_left_are_those_of_the_budget(tmp_path, clock):
+    budget = SearchBudget(study_of(tmp_path, {"hours": 0.5}), (), 2)
+    first, second = plan_trials(study_of(tmp_path, {"hours": 0.5}))[:2]
+    assert budget.seconds_left() == 1800
+    for trial in (first, second):
+        budget.start({"trial_id": trial.trial_id, "objective": trial.objective, "config": 0})
+    clock.now += 600
+    assert budget.seconds_left() == 1200
