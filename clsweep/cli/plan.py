@@ -352,6 +352,10 @@ def plan_notes(study: Study) -> list[str]:
     if first := max((len(objective.first) for objective in study.objectives), default=0):
         points = "the point" if first == 1 else f"the {first} points"
         notes.append(f"note: search.first: {points} of your own come before all others")
+    if study.sections.search.from_:
+        from clsweep.cluster.earlier_studies import earlier_notes  # which reads tables
+
+        notes += earlier_notes(study)
     if budget := study.sections.search.budget:
         notes.append(f"note: search.budget: no configuration begins that would end after {budget}")
     scheduler = study.sections.scheduler

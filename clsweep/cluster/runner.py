@@ -295,7 +295,7 @@ class _Run:
                 # Else a trial may wait in silence for what they hold, as if it had stalled.
                 keep_references(folder, references)
                 references = None
-            self._run_all(concurrent, context, journal, recorder)
+            self._run_all(concurrent, context, journal, recorder, progress)
             if self.failures.is_hopeless:
                 num_open = len(self.left()) + len(self.failures.open)
                 progress.say(
@@ -347,6 +347,7 @@ class _Run:
         context: TrialContext,
         journal: JournalStorage,
         recorder: Recorder,
+        progress: RunProgress,
     ) -> None:
         """Let Tune run trials until none is left."""
         from ray import tune
@@ -364,6 +365,8 @@ class _Run:
         if study.sections.scheduler.name == "racing":
             race = SeedRacing(study.sections, self._planned, left, skip)
         plan = PlanSearch(study, left, self.rows(), journal, race, self.budget)
+        for note in plan.notes:
+            progress.say(note)
         searcher = PlanSearcher(plan, context, self.failures, metric=study.sections.metric.name)
         try:
             tuner(study, self._folder.scratch, searcher, recorder, concurrent).fit()

@@ -12,13 +12,17 @@ import copy
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import cache, partial
 
+import numpy as np
 import optuna
 from optuna.storages import JournalStorage
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from clsweep.catalog.rows import Row
+from clsweep.cluster.earlier_studies import EarlierTrials, Scored, earlier_trials
 from clsweep.cluster.schedulers.racing import SKIPPED, SeedRacing
 from clsweep.cluster.search_budget import SearchBudget
 from clsweep.results.journal import Journal, Outcome
@@ -36,6 +40,7 @@ from clsweep.study.space import Objective
 
 # times that a live search is asked, while it suggests what has been tried; `gp` takes its time
 MAX_ASKED = {"tpe": 10, "gp": 2}
+FEWEST_RANKED = 3  # scores of a study that give a place among them to those of others
 
 
 class PlanSearch:
@@ -68,12 +73,17 @@ class PlanSearch:
         samplers = {o.name: sampler_of(study, o) for o in study.objectives}
         samplers |= {row["objective"]: row["sampler"] for row in recorded}
         samplers |= {trial.objective: trial.sampler for trial in left}
-        self._designs = {
-            o.name: (LiveDesign if samplers[o.name] in LIVE_METHODS else DrawnDesign)(
-                study, o, storage
-            )
-            for o in study.objectives
-        }
+        self.notes = list[str]()  # what is taken of earlier studies
+        earlier = cache(partial(earlier_trials, study))
+        self._designs = {}
+        for o in study.objectives:
+            if samplers[o.name] not in LIVE_METHODS:
+                self._designs[o.name] = DrawnDesign(study, o, storage)
+                continue
+            self._designs[o.name] = design = LiveDesign(study, o, storage)
+            if study.sections.search.from_ and not design.has_learnt:
+                design.learn(earlier()[o.name])
+                self.notes += earlier()[o.name].notes
         again = {trial.trial_id for trial in left}
         for row in recorded:
             self._designs[row["objective"]].know(row)
@@ -150,17 +160,28 @@ class LiveDesign(DrawnDesign):
     entry of the journal.
 
     A suggestion depends on the search's seed, the objective, the number of the configuration and
-    the entries of the journal alone. With one trial at a time a study that was cut and continued
-    thereby tries what it would have tried. With `search.cost` it depends on times, which no two
-    runs have in common.
+    the journal alone: its entries, and what it keeps of earlier studies. With one trial at a time a
+    study that was cut and continued thereby tries what it would have tried. With `search.cost` it
+    depends on times, which no two runs have in common.
     """
 
     key = "config"
 
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
         super().__init__(study, objective, storage)
+        self._earlier = self._journal.note("earlier") or asdict(EarlierTrials())
         self._params: dict[int, Row] = {}  # those that take part, as the journal has them
         self._outcomes: dict[int, dict[int, Outcome]] = {}  # by configuration and seed
+
+    @property
+    def has_learnt(self) -> bool:
+        """The journal has what the search takes of earlier studies, wherever these are now."""
+        return self._journal.note("earlier") is not None
+
+    def learn(self, earlier: EarlierTrials) -> None:
+        """Take the configurations of earlier studies into account from now on."""
+        self._earlier = asdict(earlier)
+        self._journal.keep_note("earlier", self._earlier)
 
     def know(self, row: Row) -> None:
         """The values of a configuration with a recorded row, should the journal lack them."""
@@ -198,7 +219,8 @@ class LiveDesign(DrawnDesign):
         imagined = optuna.create_study(
             directions=self._journal.directions, sampler=build_sampler(search.method, seed)
         )
-        imagined.add_trials(_as_seen(entries, imagined.directions, search.method))
+        seen = _as_seen(entries, imagined.directions, search.method)
+        imagined.add_trials(self._with_earlier(seen))
         for num_asked in range(MAX_REPEATS):
             if num_asked == MAX_ASKED[search.method]:
                 imagined.sampler = build_sampler("random", seed)
@@ -207,6 +229,27 @@ class LiveDesign(DrawnDesign):
                 break
         return params
 
+    def _with_earlier(self, seen: list[FrozenTrial]) -> list[FrozenTrial]:
+        """The entries with those of earlier studies: evidence as it is, or else guides."""
+        if evidence := [self._entry_of(each) for each in self._earlier["evidence"]]:
+            return [*evidence, *seen]
+        guides = [self._entry_of(each) for each in self._earlier["guides"]]
+        own = [entry.values for entry in seen if entry.state == TrialState.COMPLETE]
+        if guides and len(own) >= FEWEST_RANKED:
+            aligned = _aligned([entry.values for entry in guides], own)
+            for entry, values in zip(guides, aligned, strict=True):
+                entry.values = values
+            return [*guides, *seen]
+        return guides or seen
+
+    def _entry_of(self, earlier: Scored) -> FrozenTrial:
+        params, *values = earlier
+        return create_trial(
+            params=params,
+            distributions={name: self._space[name] for name in params},
+            values=values[: len(self._journal.directions)],
+        )
+
     def _suggested(self, trial: optuna.Trial) -> Row:
         """A sampler's suggestion for one configuration: nothing for what takes no part in it."""
         params: Row = {}
@@ -214,6 +257,22 @@ class LiveDesign(DrawnDesign):
             if self._conditions.takes_part(name, params):
                 params[name] = trial._suggest(name, self._space[name])
         return self._conditions.taken(params)
+
+
+def _aligned(
+    others: Sequence[Sequence[float]], own: Sequence[Sequence[float]]
+) -> list[list[float]]:
+    """Scores, and costs, that cannot be compared with one's own, as the quantiles of these at their
+    ranks: the best of the others is among the best, the worst among the worst.
+
+    Args:
+        others, own: one entry a configuration, of the metric or of it and the cost.
+    """
+    columns = []
+    for theirs, mine in zip(zip(*others, strict=True), zip(*own, strict=True), strict=True):
+        ranks = np.argsort(np.argsort(theirs, kind="stable"), kind="stable")
+        columns.append(np.quantile(mine, (ranks + 0.5) / len(ranks)).tolist())
+    return [list(values) for values in zip(*columns, strict=True)]
 
 
 def _as_seen(

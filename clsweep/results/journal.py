@@ -125,6 +125,14 @@ class Journal:
         """The latest entry of each name, in the order of the names."""
         return latest_entries(self._storage, self._study_id, self._key)
 
+    def note(self, name: str) -> Any:
+        """A value that was kept beside the entries; None if there is none."""
+        return self._storage.get_study_user_attrs(self._study_id).get(name)
+
+    def keep_note(self, name: str, value: object) -> None:
+        """Keep a plain value beside the entries."""
+        self._storage.set_study_user_attr(self._study_id, name, value)
+
     def _require_whole(self) -> None:
         """Refuse entries that this study cannot have made."""
         kind, reason = str if self._key == "trial_id" else int, ""

@@ -295,6 +295,12 @@ def _check_search(draft: Draft) -> None:
             f"racing runs {FIRST_SEEDS} seeds of every configuration and skips further ones: "
             f"expected {FIRST_SEEDS + 1} seeds or more, given {len(seeds)}",
         )
+    if search.from_ and method not in LIVE_METHODS:
+        draft.error(
+            ("search", "from"),
+            f"{method} draws its plan before anything runs, and learns from nothing. Expected "
+            f"search.method {live}",
+        )
     if search.budget and scheduler == "racing":
         draft.error(
             ("search", "budget"),

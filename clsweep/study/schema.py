@@ -201,6 +201,7 @@ class SearchSection(_Section):
     # what tpe and gp keep low beside the metric: they look for configurations on the front of both
     cost: Literal["none", "seconds"] = "none"
     first: tuple[dict[StrictStr, object], ...] = ()  # points that are tried before all others
+    from_: tuple[StrictStr, ...] = Field(default=(), alias="from")  # results folders to learn from
     budget: BudgetSection | None = None
 
 
@@ -434,7 +435,7 @@ def _known_keys(section: Keys) -> list[str]:
         annotation = StudySections.model_fields[str(section[0])].annotation
         inside = get_args(annotation) or (annotation,)
         model = next((part for part in inside if hasattr(part, "model_fields")), model)
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _choice(part: str, name: str, known: Collection[str]) -> str:
