@@ -43,7 +43,7 @@ from clsweep.study.space import (
     Objective,
     file_slug,
     parse_dimension,
-    stored,
+    store_size_of,
 )
 
 T = TypeVar("T")
@@ -85,6 +85,7 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     cells = check_factors(document)
     opened = _of_each(cells, [partial(_Cell, cell_document(document, cell)) for cell in cells])
     drafts = opened or [_Cell(document)]
+    _choose_forms(drafts)
     study = _crossed(document, cells, opened, preset) if cells else drafts[0].study({*()}, preset)
     require_used(document, drafts, cells or [None])
     require_enumerable(study)
@@ -118,13 +119,19 @@ class _Cell(Draft):
         self._check_shared(self.taken | taken)
         self.raise_errors()
         if self.dataset.keeps_whole:
-            self.dataset = stored(self.dataset, self.sections.dataset, self.objectives)
+            store_size = self.store_size(self.dataset.store_as)
+            self.dataset = replace(self.dataset, store_size=store_size)
         check_study(self, self.objectives)
         self.raise_errors()
         return Study(
             sections=self.sections, dataset=self.dataset, objectives=self.objectives,
             notes=tuple(self.notes), document=self.document, preset=preset,
         )  # fmt: skip
+
+    def store_size(self, form: str) -> int:
+        """Pixels that the shorter side of pictures has at most in a form."""
+        needed = (store_size_of(each, self.dataset.image_size, form) for each in self.objectives)
+        return self.sections.dataset.store_size or max(needed)
 
     def _objective(self, name: str, section: ObjectiveSection) -> Objective:
         at: Keys = ("objectives", name)
@@ -354,6 +361,26 @@ class _Cell(Draft):
                     self.error((kind, param), f"{nobody}; it belongs to {owners_of(param)}")
         for param, names in self.replaced.items():
             self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
+
+
+def _choose_forms(cells: Sequence[_Cell]) -> None:
+    """Give pictures their form. Where none is stated it is one for all cells of a folder, by the
+    cell that needs most bytes: scores in two forms could not be compared.
+    """
+    from clsweep.data.store_form import automatic_form
+
+    of_folder: dict[tuple[str, str, int], list[_Cell]] = {}
+    for cell in cells:
+        data, section = cell.dataset, cell.sections.dataset
+        if data.keeps_whole and section.store_as:
+            cell.dataset = replace(data, store_as=section.store_as)
+        elif data.keeps_whole and not cell.errors:
+            key = data.name, section.place.root.rstrip("/"), data.channels
+            of_folder.setdefault(key, []).append(cell)
+    for group in of_folder.values():
+        forms = {automatic_form(cell.dataset, cell.store_size("pixels")) for cell in group}
+        for cell in group:
+            cell.dataset = replace(cell.dataset, store_as="jpeg" if "jpeg" in forms else "pixels")
 
 
 def _identified(dataset: Dataset, place: DataPlace) -> Dataset:
