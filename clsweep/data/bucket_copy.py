@@ -60,7 +60,7 @@ def local_place(dataset: Dataset, place: DataPlace) -> DataPlace:
         lock = FileLock(copy.beside(".lock")).acquire()
     with lock:
         if place.run not in copy.runs():
-            bucket = Bucket(place.root, dataset.folder, is_patient=True)
+            bucket = Bucket(place.root, dataset.folder)
             leave_index(dataset, here, bucket, copy.update(bucket))
             with copy.reported():
                 copy.add(place.run)

@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 
 from clsweep.data.locations import AbsentError
 from clsweep.errors import RequestError
-from clsweep.outages import patiently, reason
+from clsweep.outages import is_out_of_order, patiently, reason
 
 INDEX = "clsweep-index.json"  # counts and classes where names do not tell them
 RECENT_S = 30.0
@@ -36,16 +36,15 @@ def file_of(uri: str) -> str:
 
 
 class Bucket:
-    """The objects below a URI; `folder` is a part of them. A patient one waits for a store that is
-    out of order for a while.
+    """The objects below a URI; `folder` is a part of them.
 
-    All methods raise AbsentError, in one line, where it cannot be reached or may not be read.
+    All methods wait for a store that is out of order. They raise, in one line, AbsentError where it
+    cannot be reached or may not be read, and RequestError where it stays out of order.
     """
 
-    def __init__(self, uri: str, folder: str = "", *, is_patient: bool = False):
+    def __init__(self, uri: str, folder: str = ""):
         place, _, options = uri.partition("?")
         self.place = "/".join(filter(None, [place.rstrip("/"), folder]))
-        self._is_patient = is_patient
         if place.startswith("gs://") and "retry_limit_seconds" not in options:
             uri += f"{'&' if options else '?'}retry_limit_seconds=20"  # else it is 15 minutes
         self._fs, base = self.reported(lambda: pafs.FileSystem.from_uri(uri))
@@ -97,8 +96,10 @@ class Bucket:
     def reported(self, action: Callable[[], T]) -> T:
         """The result of an action on the store."""
         try:
-            return patiently(self.place, action) if self._is_patient else action()
+            return patiently(self.place, action)
         except (OSError, pa.ArrowException) as error:
+            if is_out_of_order(error):  # a plan without its files would be another one
+                raise RequestError(f"{self.place}: {reason(error):.300}. Try again later") from None
             is_lost = isinstance(error, FileNotFoundError)
             raise self._absent("no such place" if is_lost else reason(error)) from None
 

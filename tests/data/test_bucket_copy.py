@@ -369,6 +369,23 @@ def test_a_short_outage_is_waited_for(place, folder, s3_server):
     assert files_below(root) == files_below(folder)
 
 
+def test_a_plan_waits_for_a_short_outage_and_is_not_made_in_a_long_one(
+    place, s3_server, monkeypatch
+):
+    """Without the digest of the files, a plan would be another one when the store is back."""
+    stated = {"num_train": 16, "num_classes": 2}
+    expected = sized_dataset("imagefolder", place, **stated)
+    num = iter(range(10**6))
+    s3_server.refuse = lambda _: SLOW_DOWN if next(num) < 12 else None
+    assert sized_dataset("imagefolder", place, **stated).images_digest == expected.images_digest
+    assert next(num) > 12
+    monkeypatch.setattr(outages, "_PATIENCE_S", 0.0)
+    s3_server.refuse = lambda _: SLOW_DOWN
+    with pytest.raises(RequestError, match=r"the store answers SLOW_DOWN.* Try again") as caught:
+        sized_dataset("imagefolder", place, **stated)
+    assert not isinstance(caught.value, AbsentError)
+
+
 @pytest.mark.parametrize("name", ["train/../../../evil.png", "train//evil.png", "./evil.png"])
 def test_no_name_of_an_object_leads_out_of_the_folder(name, place, s3, s3_server):
     key = s3.partition("://")[2].partition("?")[0]

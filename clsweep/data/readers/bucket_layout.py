@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from clsweep.catalog import Dataset
 from clsweep.data.buckets import INDEX, Bucket, Stored, listed_bucket
@@ -158,9 +157,13 @@ def _stamp(dataset: Dataset, place: DataPlace, objects: Mapping[str, Stored]) ->
 
 def _indexed(bucket: Bucket, stamp: str) -> DataLayout | None:
     """The layout that an index describes, its images sorted by class; None if none fits."""
-    try:
+
+    def read() -> bytes:
         with bucket.stream(INDEX) as stream:
-            content = json.loads(stream.read(MAX_INDEX_BYTES))
+            return bytes(stream.read(MAX_INDEX_BYTES))
+
+    try:
+        content = json.loads(bucket.reported(read))
         classes = tuple(map(str, content["classes"]))
         counts = {part: np.array(content["counts"][part], np.int64).reshape(-1, 2)
                   for part in DATA_PARTS}  # fmt: skip
@@ -177,8 +180,7 @@ def _indexed(bucket: Bucket, stamp: str) -> DataLayout | None:
             **{name: content[name] for name in _SAME},
         )  # fmt: skip
     except (
-        OSError,
-        pa.ArrowException,
+        AbsentError,
         ValueError,
         KeyError,
         TypeError,
