@@ -17,7 +17,7 @@ from clsweep.data.locations import AbsentError
 from clsweep.errors import RequestError
 from clsweep.outages import is_out_of_order, patiently, reason
 
-INDEX = "clsweep-index.json"  # counts and classes where names do not tell them
+INDEX = "clsweep-index"  # begins the names of counts and classes where names do not tell them
 RECENT_S = 30.0
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Bucket:
         self._base = self._base.removesuffix(f"/{self._file}") if self._file else self._base
 
     def objects(self) -> dict[str, Stored]:
-        """All objects by their names, but the index.
+        """All objects by their names, but indexes.
 
         Raises:
             RequestError: there are none, or a name would lead out of a folder of copies.
@@ -71,9 +71,8 @@ class Bucket:
                 info.size, (info.mtime_ns or 0) // 10**9
             )
             for info in infos
-            if info.type == pafs.FileType.File
+            if info.type == pafs.FileType.File and not info.base_name.startswith(INDEX)
         }
-        objects.pop(INDEX, None)
         for name in objects:
             if not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name:
                 expected = "expected objects whose names can be those of files"

@@ -165,19 +165,42 @@ def test_files_that_must_be_read_are_planned_by_the_index_of_the_first_copy(
     assert replace(sized_dataset(name, place), sample=None) == expected
     assert sized_dataset(name, place, num_train=50, num_classes=3, image_size=8) == stated
     assert local_place(DATASET[name], place) == here
-    assert INDEX not in files_below(Path(here.root))
     # of other files, or of nobody's making, it does not count
     fs, base = pafs.FileSystem.from_uri(s3)
-    with fs.open_input_stream(f"{base}/{INDEX}") as stream:
+    infos = fs.get_file_info(pafs.FileSelector(base))
+    [index] = (info.path for info in infos if info.base_name.startswith(INDEX))
+    with fs.open_input_stream(index) as stream:
         content = json.loads(stream.read())
     for change in (
         *({"stamp": "0"}, {"image_size": "8"}, {"digest": None}, {"classes": ["a"]}, {"counts": 3}),
         *({"counts": {"train": train, "test": []}} for train in ([[0, 10**12]], [[-2, 5]])),
     ):
-        with fs.open_output_stream(f"{base}/{INDEX}") as stream:
+        with fs.open_output_stream(index) as stream:
             stream.write(json.dumps(content | change).encode())
         with pytest.raises(AbsentError):
             sized_dataset(name, place)
+    with fs.open_output_stream(f"{base}/{INDEX}.json") as stream:  # as earlier versions named it
+        stream.write(json.dumps(content).encode())
+    assert replace(sized_dataset(name, place), sample=None) == expected
+
+
+def test_data_sets_of_one_folder_have_an_index_each(tmp_path, s3):
+    """Arrays in two files, and the numbers of one in two ranges."""
+    (tmp_path / "set").mkdir()
+    images, labels = np.arange(40 * 64).reshape(40, 8, 8), np.arange(40)
+    for name, num_classes in (("a.npz", 2), ("b.npz", 4)):
+        np.savez(tmp_path / "set" / name, images=images, labels=labels % num_classes)
+    upload(tmp_path / "set", s3)
+    places = [
+        DataPlace(root=s3.replace("/out?", f"/out/{name}?"), cache=str(tmp_path / "cache"),
+                  value_range=limits)
+        for name, limits in (("a.npz", "0, 2560"), ("b.npz", "0, 2560"), ("a.npz", "0, 9999"))
+    ]  # fmt: skip
+    for place in places:
+        local_place(DATASET["arrays"], place)
+    rows = [sized_dataset("arrays", place) for place in places]
+    assert [row.num_classes for row in rows] == [2, 4, 2]
+    assert rows[0].images_digest != rows[2].images_digest
 
 
 def test_one_object_of_arrays(tmp_path, s3):
