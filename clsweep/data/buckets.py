@@ -5,9 +5,11 @@ s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, and file:///FOLDER of a disk that machin
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -56,7 +58,7 @@ class Bucket:
         """All objects by their names, but indexes.
 
         Raises:
-            RequestError: there are none, or a name would lead out of a folder of copies.
+            RequestError: there are none, or one would lead out of the folder or one of copies.
         """
         of_all = pafs.FileSelector(self._base, recursive=True)
         wanted = [f"{self._base}/{self._file}"] if self._file else of_all
@@ -65,6 +67,7 @@ class Bucket:
                 from rich.console import Console
 
                 stack.enter_context(Console(stderr=True).status(f"Listing {self.place}"))
+            self.reported(self._require_no_link)
             infos = self.reported(lambda: self._fs.get_file_info(wanted))
         objects = {
             info.path.removeprefix(f"{self._base}/"): Stored(
@@ -80,6 +83,36 @@ class Bucket:
         if not objects:
             raise self._absent("none")
         return objects
+
+    @property
+    def _disk_folder(self) -> str:
+        """The folder that is read as a whole, on a disk; else empty."""
+        return "" if self._file or self._fs.type_name != "local" else self._base
+
+    def _require_no_link(self) -> None:
+        """A link may lead out of the folder, or back into it. pyarrow would follow both."""
+        left = [self._disk_folder] if self._disk_folder else []
+        while left:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        name = os.path.relpath(entry.path, self._base)
+                        raise RequestError(
+                            f"{self.place}: expected no links in a folder that is copied, given "
+                            f"{name:.200}. Put there what it leads to, or read the folder in "
+                            "place, without file://"
+                        )
+                    if entry.is_dir():
+                        left.append(entry.path)
+
+    def require_outside(self, cache: Path) -> None:
+        """Refuse a folder for copies that lies among what is copied."""
+        folder, inside = self._disk_folder, Path(os.path.realpath(cache))
+        if folder and inside.is_relative_to(os.path.realpath(folder)):
+            raise RequestError(
+                f"{self.place}: expected dataset.cache outside of it, as it is copied there, given "
+                f"{cache}. Name another folder with --set dataset.cache=FOLDER"
+            )
 
     def stream(self, name: str) -> Any:
         """An open object, to be read from its begin; raises what pyarrow does."""

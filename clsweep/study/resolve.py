@@ -27,7 +27,7 @@ from clsweep.catalog.ownership import (
     refusal,
     trial_owns,
 )
-from clsweep.data.locations import DataPlace
+from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.check_training import Draft
@@ -323,10 +323,13 @@ class _Cell(Draft):
 
         try:
             note = copy_note(dataset, self.sections.dataset.place)
-        except RequestError as error:
+        except AbsentError as error:
             if not dataset.files:  # the trials' machines will say so
                 return
             note = str(error)
+        except RequestError as error:
+            self.error(("dataset", "root"), str(error))
+            return
         is_stated = dataset.files and not dataset.images_digest
         self.notes.append(f"{note}{'; planned with the sizes stated for it' * bool(is_stated)}")
 

@@ -420,6 +420,33 @@ def test_no_name_of_an_object_leads_out_of_the_folder(name, place, s3, s3_server
     assert not [*Path(place.cache).parent.rglob("evil.png")]
 
 
+@pytest.mark.parametrize("target", ["elsewhere", "elsewhere/0.png", "images", "nowhere"])
+def test_no_link_of_a_disk_is_followed(target, folder, tmp_path):
+    """Out of the folder, back into it, or nowhere."""
+    write_images(tmp_path / "elsewhere", "0.png")
+    (folder / "train" / "ants" / "link.png").symlink_to(tmp_path / target)
+    place = DataPlace(root=f"file://{folder}", cache=str(tmp_path / "cache"))
+    assert "expected no links in a folder that is copied, given train/ants/link.png" in refusal(
+        place
+    )
+    assert not [*(tmp_path / "cache").rglob("*.png")]
+
+
+def test_a_cache_inside_of_what_is_copied_is_refused(folder, tmp_path):
+    (tmp_path / "alias").symlink_to(folder)
+    root = f"file://{tmp_path / 'alias'}"
+    place = DataPlace(root=root, cache=str(folder / "cache"))
+    says = "expected dataset.cache outside of it"
+    assert says in refusal(place)
+    assert not [*(folder / "cache").rglob("*.png")]
+    dataset = {"name": "imagefolder", "root": root, "cache": place.cache, "image_size": 16}
+    base = {"encoder": "conv4", "batch_size": 8, "knn_k": 2}
+    path = study_at(tmp_path / "study.yaml", dataset=dataset, base=base)
+    with pytest.raises(StudyError, match=rf"dataset\.root: .*{says}"):
+        load_study(path)
+    assert load_study(path, settings=[f"dataset.cache={tmp_path}/images2"])
+
+
 def test_a_study_names_no_key_and_fetches_nothing_into_a_bucket(tmp_path):
     for change, says in (
         ({"root": "s3://KEY:SECRET@bucket/images"}, "expected no key in the place of the images"),
