@@ -73,6 +73,11 @@ def _is_passing(error: Exception) -> bool:
     return code in _PASSING or status == "429" or (status or "").startswith("5")
 
 
+def is_out_of_order(error: Exception) -> bool:
+    """The store is there, and answers that it will do so later."""
+    return _is_passing(error) and "NETWORK_CONNECTION" not in str(error)
+
+
 def reason(error: Exception) -> str:
     """The error in a user's words."""
     match = _AWS_ERROR.search(str(error))

@@ -36,8 +36,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def copy_note(dataset: Dataset, place: DataPlace) -> str:
-    """A sentence on what each machine copies; AbsentError if the bucket cannot be listed."""
+    """A sentence on what each machine copies.
+
+    Raises:
+        AbsentError: the bucket cannot be listed.
+        RequestError: it cannot be copied.
+    """
     bucket, objects = listed_bucket(place.root, dataset.folder)
+    bucket.require_outside(place.cache_folder)
     return (
         f"each machine that trains copies {_amount(objects)} from {bucket.place} to {place.cache}"
     )
@@ -60,7 +66,8 @@ def local_place(dataset: Dataset, place: DataPlace) -> DataPlace:
         lock = FileLock(copy.beside(".lock")).acquire()
     with lock:
         if place.run not in copy.runs():
-            bucket = Bucket(place.root, dataset.folder, is_patient=True)
+            bucket = Bucket(place.root, dataset.folder)
+            bucket.require_outside(place.cache_folder)
             leave_index(dataset, here, bucket, copy.update(bucket))
             with copy.reported():
                 copy.add(place.run)

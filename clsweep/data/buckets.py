@@ -5,9 +5,11 @@ s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, and file:///FOLDER of a disk that machin
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -15,9 +17,9 @@ import pyarrow.fs as pafs
 
 from clsweep.data.locations import AbsentError
 from clsweep.errors import RequestError
-from clsweep.outages import patiently, reason
+from clsweep.outages import is_out_of_order, patiently, reason
 
-INDEX = "clsweep-index.json"  # counts and classes where names do not tell them
+INDEX = "clsweep-index"  # begins the names of counts and classes where names do not tell them
 RECENT_S = 30.0
 T = TypeVar("T")
 
@@ -36,16 +38,15 @@ def file_of(uri: str) -> str:
 
 
 class Bucket:
-    """The objects below a URI; `folder` is a part of them. A patient one waits for a store that is
-    out of order for a while.
+    """The objects below a URI; `folder` is a part of them.
 
-    All methods raise AbsentError, in one line, where it cannot be reached or may not be read.
+    All methods wait for a store that is out of order. They raise, in one line, AbsentError where it
+    cannot be reached or may not be read, and RequestError where it stays out of order.
     """
 
-    def __init__(self, uri: str, folder: str = "", *, is_patient: bool = False):
+    def __init__(self, uri: str, folder: str = ""):
         place, _, options = uri.partition("?")
         self.place = "/".join(filter(None, [place.rstrip("/"), folder]))
-        self._is_patient = is_patient
         if place.startswith("gs://") and "retry_limit_seconds" not in options:
             uri += f"{'&' if options else '?'}retry_limit_seconds=20"  # else it is 15 minutes
         self._fs, base = self.reported(lambda: pafs.FileSystem.from_uri(uri))
@@ -54,10 +55,10 @@ class Bucket:
         self._base = self._base.removesuffix(f"/{self._file}") if self._file else self._base
 
     def objects(self) -> dict[str, Stored]:
-        """All objects by their names, but the index.
+        """All objects by their names, but indexes.
 
         Raises:
-            RequestError: there are none, or a name would lead out of a folder of copies.
+            RequestError: there are none, or one would lead out of the folder or one of copies.
         """
         of_all = pafs.FileSelector(self._base, recursive=True)
         wanted = [f"{self._base}/{self._file}"] if self._file else of_all
@@ -66,15 +67,15 @@ class Bucket:
                 from rich.console import Console
 
                 stack.enter_context(Console(stderr=True).status(f"Listing {self.place}"))
+            self.reported(self._require_no_link)
             infos = self.reported(lambda: self._fs.get_file_info(wanted))
         objects = {
             info.path.removeprefix(f"{self._base}/"): Stored(
                 info.size, (info.mtime_ns or 0) // 10**9
             )
             for info in infos
-            if info.type == pafs.FileType.File
+            if info.type == pafs.FileType.File and not info.base_name.startswith(INDEX)
         }
-        objects.pop(INDEX, None)
         for name in objects:
             if not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name:
                 expected = "expected objects whose names can be those of files"
@@ -82,6 +83,36 @@ class Bucket:
         if not objects:
             raise self._absent("none")
         return objects
+
+    @property
+    def _disk_folder(self) -> str:
+        """The folder that is read as a whole, on a disk; else empty."""
+        return "" if self._file or self._fs.type_name != "local" else self._base
+
+    def _require_no_link(self) -> None:
+        """A link may lead out of the folder, or back into it. pyarrow would follow both."""
+        left = [self._disk_folder] if self._disk_folder else []
+        while left:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        name = os.path.relpath(entry.path, self._base)
+                        raise RequestError(
+                            f"{self.place}: expected no links in a folder that is copied, given "
+                            f"{name:.200}. Put there what it leads to, or read the folder in "
+                            "place, without file://"
+                        )
+                    if entry.is_dir():
+                        left.append(entry.path)
+
+    def require_outside(self, cache: Path) -> None:
+        """Refuse a folder for copies that lies among what is copied."""
+        folder, inside = self._disk_folder, Path(os.path.realpath(cache))
+        if folder and inside.is_relative_to(os.path.realpath(folder)):
+            raise RequestError(
+                f"{self.place}: expected dataset.cache outside of it, as it is copied there, given "
+                f"{cache}. Name another folder with --set dataset.cache=FOLDER"
+            )
 
     def stream(self, name: str) -> Any:
         """An open object, to be read from its begin; raises what pyarrow does."""
@@ -97,8 +128,10 @@ class Bucket:
     def reported(self, action: Callable[[], T]) -> T:
         """The result of an action on the store."""
         try:
-            return patiently(self.place, action) if self._is_patient else action()
+            return patiently(self.place, action)
         except (OSError, pa.ArrowException) as error:
+            if is_out_of_order(error):  # a plan without its files would be another one
+                raise RequestError(f"{self.place}: {reason(error):.300}. Try again later") from None
             is_lost = isinstance(error, FileNotFoundError)
             raise self._absent("no such place" if is_lost else reason(error)) from None
 

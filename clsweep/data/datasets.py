@@ -135,7 +135,7 @@ def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     place = _place_here(DATASET[name], place.transferred)
     # pictures have the channels of the trial's own images
     channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
-    row = sized_dataset(name, place, **channels)
+    row = sized_dataset(name, place, **channels, is_planned=False)
     planned = str(_stated(config, "images_digest", "")).split("+")[1:]
     if planned and row.images_digest and row.images_digest not in planned:
         raise RequestError(

@@ -134,10 +134,12 @@ def sized_dataset(
     num_classes: int | None = None,
     channels: int | None = None,
     val_fraction: float | None = None,
+    is_planned: bool = True,
 ) -> Dataset:
     """The catalog's row of a data set with the sizes that it has here; None is the row's own.
 
     Args:
+        is_planned: with a sample of pictures, which a trial does not need.
         val_fraction: of the training images, which classes can be split so; None: none.
         num_train: images to train and validate on, of those that there are.
         num_test: images of the test split, as the user's own files have them.
@@ -158,6 +160,8 @@ def sized_dataset(
         return replace(row, num_train=num_train, num_test=num_train // 5) if num_train else row
     if row.files and (layout := _layout_here(row, place, bool(num_train and num_classes))):
         row = _with_sizes(row, layout, sizes)
+        if row.keeps_whole and is_planned:
+            row = replace(row, sample=_sample(layout))
     elif row.files:
         sizes["num_train"] = num_train  # a plan without the files
     row = replace(row, **sizes)
@@ -237,27 +241,33 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
-        sample=_sample(layout) if row.keeps_whole else None,
     )  # fmt: skip
+
+
+_samples: dict[tuple[str, str], PictureSample] = {}  # by root and digest: all cells want them
 
 
 def _sample(layout: DataLayout) -> PictureSample:
     """Some of all pictures, evenly spaced, without those that cannot be read."""
     from clsweep.data.image_files import read_bytes, sampled_rows
 
+    if sample := _samples.get(key := (str(layout.root), layout.digest)):
+        return sample
     num_train, num_files = len(layout.labels["train"]), sum(map(len, layout.labels.values()))
-    if layout.open is None:
-        names = [layout.name("train", row).lower() for row in sampled_rows(num_train)]
-        named = [name for name in names if name.endswith(IMAGE_SUFFIXES)]
-        num_jpegs = sum(name.endswith((".jpg", ".jpeg")) for name in named)
-        return PictureSample(num_files, are_jpegs=2 * num_jpegs > len(named) if named else None)
     pictures: list[bytes] = []
+    are_jpegs = None
 
     def read(_: int, file: Encoded) -> None:
         pictures.append(read_bytes(file))
 
-    _broken(layout, "train", sampled_rows(num_train), read)
-    return PictureSample(num_files, tuple(pictures))
+    if layout.open is None:
+        names = [layout.name("train", row).lower() for row in sampled_rows(num_train)]
+        named = [name for name in names if name.endswith(IMAGE_SUFFIXES)]
+        num_jpegs = sum(name.endswith((".jpg", ".jpeg")) for name in named)
+        are_jpegs = 2 * num_jpegs > len(named) if named else None
+    else:
+        _broken(layout, "train", sampled_rows(num_train), read)
+    return _samples.setdefault(key, PictureSample(num_files, tuple(pictures), are_jpegs))
 
 
 def image_source(dataset: Dataset, place: DataPlace) -> Source:

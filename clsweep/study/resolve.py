@@ -27,7 +27,7 @@ from clsweep.catalog.ownership import (
     refusal,
     trial_owns,
 )
-from clsweep.data.locations import DataPlace
+from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.check_training import Draft
@@ -44,7 +44,7 @@ from clsweep.study.space import (
     Objective,
     file_slug,
     parse_dimension,
-    stored,
+    store_size_of,
 )
 
 T = TypeVar("T")
@@ -86,6 +86,7 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     cells = check_factors(document)
     opened = _of_each(cells, [partial(_Cell, cell_document(document, cell)) for cell in cells])
     drafts = opened or [_Cell(document)]
+    _choose_forms(drafts)
     study = _crossed(document, cells, opened, preset) if cells else drafts[0].study({*()}, preset)
     require_used(document, drafts, cells or [None])
     require_enumerable(study)
@@ -120,13 +121,19 @@ class _Cell(Draft):
         self._check_shared(self.taken | taken)
         self.raise_errors()
         if self.dataset.keeps_whole:
-            self.dataset = stored(self.dataset, self.sections.dataset, self.objectives)
+            store_size = self.store_size(self.dataset.store_as)
+            self.dataset = replace(self.dataset, store_size=store_size)
         check_study(self, self.objectives)
         self.raise_errors()
         return Study(
             sections=self.sections, dataset=self.dataset, objectives=self.objectives,
             notes=tuple(self.notes), document=self.document, preset=preset,
         )  # fmt: skip
+
+    def store_size(self, form: str) -> int:
+        """Pixels that the shorter side of pictures has at most in a form."""
+        needed = (store_size_of(each, self.dataset.image_size, form) for each in self.objectives)
+        return self.sections.dataset.store_size or max(needed)
 
     def _objective(self, name: str, section: ObjectiveSection) -> Objective:
         at: Keys = ("objectives", name)
@@ -331,10 +338,13 @@ class _Cell(Draft):
 
         try:
             note = copy_note(dataset, self.sections.dataset.place)
-        except RequestError as error:
+        except AbsentError as error:
             if not dataset.files:  # the trials' machines will say so
                 return
             note = str(error)
+        except RequestError as error:
+            self.error(("dataset", "root"), str(error))
+            return
         is_stated = dataset.files and not dataset.images_digest
         self.notes.append(f"{note}{'; planned with the sizes stated for it' * bool(is_stated)}")
 
@@ -375,6 +385,26 @@ class _Cell(Draft):
                 self.error(at, f"{message} Expected some of: {', '.join(swept) or 'none'}")
         for param, names in self.replaced.items():
             self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
+
+
+def _choose_forms(cells: Sequence[_Cell]) -> None:
+    """Give pictures their form. Where none is stated it is one for all cells of a folder, by the
+    cell that needs most bytes: scores in two forms could not be compared.
+    """
+    from clsweep.data.store_form import automatic_form
+
+    of_folder: dict[tuple[str, str, int], list[_Cell]] = {}
+    for cell in cells:
+        data, section = cell.dataset, cell.sections.dataset
+        if data.keeps_whole and section.store_as:
+            cell.dataset = replace(data, store_as=section.store_as)
+        elif data.keeps_whole and not cell.errors:
+            key = data.name, section.place.root.rstrip("/"), data.channels
+            of_folder.setdefault(key, []).append(cell)
+    for group in of_folder.values():
+        forms = {automatic_form(cell.dataset, cell.store_size("pixels")) for cell in group}
+        for cell in group:
+            cell.dataset = replace(cell.dataset, store_as="jpeg" if "jpeg" in forms else "pixels")
 
 
 def _identified(dataset: Dataset, place: DataPlace) -> Dataset:

@@ -63,6 +63,8 @@ def _place_of(
         key, words = _first_key(target, keys, words, label)
         keys = (*keys, key)
         is_there = isinstance(target, list) or key in target
+        if is_there and words and target[key] is None:  # a section with nothing below it
+            is_there = False
         if not is_made and (not is_there or (isinstance(target, list) and not words)):
             raise StudyError(f"{label}: {dotted(keys)}: {_nothing_to_remove(target, keys)}")
         if not words:

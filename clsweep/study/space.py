@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import PARAM, Dataset, Param, Value
+from clsweep.catalog import PARAM, Param, Value
 from clsweep.catalog.ownership import small_view_size, switched_off_by
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting
@@ -26,8 +26,6 @@ from clsweep.study.factors import cell_document, factor_cells
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from clsweep.study.schema import DatasetSection
 
 _Values = Mapping[str, Sequence[Value]]  # those that each swept hyperparameter may take
 DIMENSION_KEYS = ("low", "high", "log", "grid", "choices", "when")
@@ -266,18 +264,6 @@ class Objective:
         if name in self.space:
             return self.space[name].extremes
         return self.fixed[name], self.fixed[name]
-
-
-def stored(dataset: Dataset, section: DatasetSection, objectives: Sequence[Objective]) -> Dataset:
-    """A data set of pictures with the form and the size in which the study keeps them."""
-    from clsweep.data.store_form import automatic_form
-
-    def size(form: str) -> int:
-        needed = (store_size_of(each, dataset.image_size, form) for each in objectives)
-        return section.store_size or max(needed)
-
-    form = section.store_as or automatic_form(dataset, size("pixels"))
-    return replace(dataset, store_size=size(form), store_as=form)
 
 
 def store_size_of(objective: Objective, image_size: int, form: str) -> int:

@@ -165,19 +165,42 @@ def test_files_that_must_be_read_are_planned_by_the_index_of_the_first_copy(
     assert replace(sized_dataset(name, place), sample=None) == expected
     assert sized_dataset(name, place, num_train=50, num_classes=3, image_size=8) == stated
     assert local_place(DATASET[name], place) == here
-    assert INDEX not in files_below(Path(here.root))
     # of other files, or of nobody's making, it does not count
     fs, base = pafs.FileSystem.from_uri(s3)
-    with fs.open_input_stream(f"{base}/{INDEX}") as stream:
+    infos = fs.get_file_info(pafs.FileSelector(base))
+    [index] = (info.path for info in infos if info.base_name.startswith(INDEX))
+    with fs.open_input_stream(index) as stream:
         content = json.loads(stream.read())
     for change in (
         *({"stamp": "0"}, {"image_size": "8"}, {"digest": None}, {"classes": ["a"]}, {"counts": 3}),
         *({"counts": {"train": train, "test": []}} for train in ([[0, 10**12]], [[-2, 5]])),
     ):
-        with fs.open_output_stream(f"{base}/{INDEX}") as stream:
+        with fs.open_output_stream(index) as stream:
             stream.write(json.dumps(content | change).encode())
         with pytest.raises(AbsentError):
             sized_dataset(name, place)
+    with fs.open_output_stream(f"{base}/{INDEX}.json") as stream:  # as earlier versions named it
+        stream.write(json.dumps(content).encode())
+    assert replace(sized_dataset(name, place), sample=None) == expected
+
+
+def test_data_sets_of_one_folder_have_an_index_each(tmp_path, s3):
+    """Arrays in two files, and the numbers of one in two ranges."""
+    (tmp_path / "set").mkdir()
+    images, labels = np.arange(40 * 64).reshape(40, 8, 8), np.arange(40)
+    for name, num_classes in (("a.npz", 2), ("b.npz", 4)):
+        np.savez(tmp_path / "set" / name, images=images, labels=labels % num_classes)
+    upload(tmp_path / "set", s3)
+    places = [
+        DataPlace(root=s3.replace("/out?", f"/out/{name}?"), cache=str(tmp_path / "cache"),
+                  value_range=limits)
+        for name, limits in (("a.npz", "0, 2560"), ("b.npz", "0, 2560"), ("a.npz", "0, 9999"))
+    ]  # fmt: skip
+    for place in places:
+        local_place(DATASET["arrays"], place)
+    rows = [sized_dataset("arrays", place) for place in places]
+    assert [row.num_classes for row in rows] == [2, 4, 2]
+    assert rows[0].images_digest != rows[2].images_digest
 
 
 def test_one_object_of_arrays(tmp_path, s3):
@@ -369,6 +392,23 @@ def test_a_short_outage_is_waited_for(place, folder, s3_server):
     assert files_below(root) == files_below(folder)
 
 
+def test_a_plan_waits_for_a_short_outage_and_is_not_made_in_a_long_one(
+    place, s3_server, monkeypatch
+):
+    """Without the digest of the files, a plan would be another one when the store is back."""
+    stated = {"num_train": 16, "num_classes": 2}
+    expected = sized_dataset("imagefolder", place, **stated)
+    num = iter(range(10**6))
+    s3_server.refuse = lambda _: SLOW_DOWN if next(num) < 12 else None
+    assert sized_dataset("imagefolder", place, **stated).images_digest == expected.images_digest
+    assert next(num) > 12
+    monkeypatch.setattr(outages, "_PATIENCE_S", 0.0)
+    s3_server.refuse = lambda _: SLOW_DOWN
+    with pytest.raises(RequestError, match=r"the store answers SLOW_DOWN.* Try again") as caught:
+        sized_dataset("imagefolder", place, **stated)
+    assert not isinstance(caught.value, AbsentError)
+
+
 @pytest.mark.parametrize("name", ["train/../../../evil.png", "train//evil.png", "./evil.png"])
 def test_no_name_of_an_object_leads_out_of_the_folder(name, place, s3, s3_server):
     key = s3.partition("://")[2].partition("?")[0]
@@ -378,6 +418,33 @@ def test_no_name_of_an_object_leads_out_of_the_folder(name, place, s3, s3_server
     urllib.request.urlopen(request).close()
     assert "expected objects whose names can be those of files, given" in refusal(place)
     assert not [*Path(place.cache).parent.rglob("evil.png")]
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "elsewhere/0.png", "images", "nowhere"])
+def test_no_link_of_a_disk_is_followed(target, folder, tmp_path):
+    """Out of the folder, back into it, or nowhere."""
+    write_images(tmp_path / "elsewhere", "0.png")
+    (folder / "train" / "ants" / "link.png").symlink_to(tmp_path / target)
+    place = DataPlace(root=f"file://{folder}", cache=str(tmp_path / "cache"))
+    assert "expected no links in a folder that is copied, given train/ants/link.png" in refusal(
+        place
+    )
+    assert not [*(tmp_path / "cache").rglob("*.png")]
+
+
+def test_a_cache_inside_of_what_is_copied_is_refused(folder, tmp_path):
+    (tmp_path / "alias").symlink_to(folder)
+    root = f"file://{tmp_path / 'alias'}"
+    place = DataPlace(root=root, cache=str(folder / "cache"))
+    says = "expected dataset.cache outside of it"
+    assert says in refusal(place)
+    assert not [*(folder / "cache").rglob("*.png")]
+    dataset = {"name": "imagefolder", "root": root, "cache": place.cache, "image_size": 16}
+    base = {"encoder": "conv4", "batch_size": 8, "knn_k": 2}
+    path = study_at(tmp_path / "study.yaml", dataset=dataset, base=base)
+    with pytest.raises(StudyError, match=rf"dataset\.root: .*{says}"):
+        load_study(path)
+    assert load_study(path, settings=[f"dataset.cache={tmp_path}/images2"])
 
 
 def test_a_study_names_no_key_and_fetches_nothing_into_a_bucket(tmp_path):

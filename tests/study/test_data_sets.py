@@ -7,6 +7,8 @@ import yaml
 from PIL import Image
 
 from clsweep.cli.plan import plan_data
+from clsweep.data import image_files, store_form
+from clsweep.data.datasets import transferred_splits
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.document import shipped_studies
 from tests.study.conftest import BASE, FINAL, refusals
@@ -168,3 +170,51 @@ def test_folders_are_absolute_but_for_a_home(load):
     place = load("name: cifar10, root: ~/data").sections.dataset.place
     assert (place.root, place.cache) == ("~/data", "~/.cache/clsweep")
     assert place.cache_folder == Path.home() / ".cache" / "clsweep"
+
+
+def test_pictures_of_one_folder_are_kept_in_one_form(load_tree, root, monkeypatch):
+    """Pixels of the smallest crops alone take more than the limit."""
+    for path in root.rglob("*.JPEG"):
+        Image.new("RGB", (40, 40)).save(path)
+    largest = {"base": {"crop_scale": 1.0}}
+    levels = [
+        {"name": "imagefolder", "label": "small", "base": {"crop_scale": 0.25}},
+        {"name": "imagefolder", "label": "large", **largest},
+        {"name": "imagefolder", "label": "stated", "store_as": "pixels", **largest},
+        {"name": "imagefolder", "label": "other", "root": f"{root}/", **largest},
+    ]
+    tree = TREE | {"dataset": {"root": str(root), "image_size": 16}}
+
+    def forms(*levels):
+        """Of each level the form and the shorter side."""
+        study = load_tree(**tree, factors={"dataset": [*levels]})
+        return [(cell.dataset.store_as, cell.dataset.store_size) for cell in study.cells]
+
+    num_bytes = 30 * 3 * 32**2
+    monkeypatch.setattr(store_form, "MOST_PIXEL_BYTES", num_bytes - 1)
+    assert forms(*levels) == [("jpeg", 19), ("jpeg", 19), ("pixels", 19), ("jpeg", 19)]
+    assert forms(levels[1], levels[3]) == [("pixels", 19)] * 2
+    monkeypatch.setattr(store_form, "MOST_PIXEL_BYTES", num_bytes)
+    assert forms(*levels) == [("pixels", size) for size in (32, 19, 19, 19)]
+
+
+def test_a_plan_reads_some_pictures_once_and_a_trial_none_for_that(load_tree, root, monkeypatch):
+    """The sample of a transfer data set, too."""
+    for number, path in enumerate(sorted(root.rglob("*.JPEG"))):
+        Image.linear_gradient("L").resize((40, 40 + number)).save(path)
+    reads, read_bytes = [], image_files.read_bytes
+    monkeypatch.setattr(
+        image_files, "read_bytes", lambda file: reads.append(file) or read_bytes(file)
+    )
+    levels = [{"name": "imagefolder", "label": label} for label in ("a", "b")]
+    base = {**TREE["base"], "transfer_dataset": "imagefolder"}
+    of_both = {"root": str(root), "transfer_root": str(root), "image_size": 16,
+               "cache": str(root.parent / "cache")}  # fmt: skip
+    tree = {**TREE, "dataset": of_both, "base": base, "factors": {"dataset": levels}}
+    study = load_tree(**tree)
+    train = [path for path in root.rglob("*.JPEG") if "train" in path.parts]
+    assert sorted(reads) == sorted(train)
+    cell = study.cells[0]
+    row = plan_row(study, plan_trials(study)[0])
+    assert len(transferred_splits(row, cell.sections.dataset.place).test) == 6
+    assert len(reads) == len(train)

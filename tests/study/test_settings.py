@@ -84,6 +84,22 @@ def test_set_to_null_removes_the_key(read, setting):
     assert read(setting).tree["base"] == {"epochs": 6}
 
 
+def test_a_section_with_nothing_below_it_is_set_and_unset(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text("name: small\ndataset:\nbase: {epochs: }\n")
+    document = read_document(path)
+    apply_setting(document, "dataset.root=/x")
+    assert document.tree["dataset"] == {"root": "/x"}
+    assert document.place(("dataset", "root")) == "--set dataset.root=/x"
+    apply_setting(document, "base.epochs=3")
+    assert document.tree["base"] == {"epochs": 3}
+    document.tree["dataset"] = None
+    with pytest.raises(StudyError, match="null removes a key, and none is there"):
+        apply_setting(document, "dataset.root=null")
+    apply_setting(document, "dataset=null")
+    assert "dataset" not in document.tree
+
+
 def test_the_last_setting_wins_and_settings_beat_the_preset(read):
     document = read("base.lr=1", "base.lr=2", preset="cpu")
     assert document.tree["base"] == {"epochs": 6, "lr": 2, "width": 8}

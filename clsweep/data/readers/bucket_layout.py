@@ -9,10 +9,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from clsweep.catalog import Dataset
-from clsweep.data.buckets import INDEX, Bucket, Stored, listed_bucket
+from clsweep.data.buckets import INDEX, Bucket, Stored, file_of, listed_bucket
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.readers.folders import composed, shown_names
 from clsweep.data.sources import (
@@ -26,6 +25,7 @@ from clsweep.data.sources import (
 )
 from clsweep.errors import listed
 
+_INDEX_OF_ANY = f"{INDEX}.json"  # the one for all, of earlier versions
 MAX_INDEX_BYTES, MAX_IMAGES = 2**20, 10**8
 _SAME = {"digest": str, "unread": str, "image_size": int, "num_channels": int, "dtype": str}
 
@@ -40,10 +40,13 @@ def bucket_layout(dataset: Dataset, place: DataPlace, *, by_names: bool) -> Data
     bucket, objects = listed_bucket(place.root)
     if _is_named(dataset, objects):
         return _of_names(bucket, objects, by_class=dataset.name == "imagefolder")
-    layout = None if by_names else _indexed(bucket, _stamp(dataset, place, objects))
+    stamp, index = _stamp(dataset, place, objects), _index_name(dataset, place)
+    layout = None
+    if not by_names:
+        layout = _indexed(bucket, index, stamp) or _indexed(bucket, _INDEX_OF_ANY, stamp)
     if layout is None:
         raise AbsentError(
-            f"{bucket.place}: expected {INDEX} for its {len(objects)} files, whose names do not "
+            f"{bucket.place}: expected {index} for its {len(objects)} files, whose names do not "
             "say how many images and classes there are, given none: the first machine that has "
             "copied the files leaves it there, if it may write there"
         )
@@ -56,8 +59,8 @@ def leave_index(
     """Write the index of files in a bucket that have been copied to `place`, where plans need one
     and it is allowed.
     """
-    stamp = _stamp(dataset, place, objects)
-    if not dataset.files or _is_named(dataset, objects) or _indexed(bucket, stamp):
+    stamp, index = _stamp(dataset, place, objects), _index_name(dataset, place)
+    if not dataset.files or _is_named(dataset, objects) or _indexed(bucket, index, stamp):
         return
     layout = dataset_layout(dataset, place)
     counts = {
@@ -66,7 +69,7 @@ def leave_index(
     }
     same = {name: getattr(layout, name) for name in _SAME}
     content = {"stamp": stamp, "counts": counts, "classes": layout.classes, **same}
-    bucket.write(INDEX, json.dumps(content).encode())
+    bucket.write(index, json.dumps(content).encode())
 
 
 def _is_named(dataset: Dataset, objects: Iterable[str]) -> bool:
@@ -156,11 +159,21 @@ def _stamp(dataset: Dataset, place: DataPlace, objects: Mapping[str, Stored]) ->
     return digest.hexdigest()
 
 
-def _indexed(bucket: Bucket, stamp: str) -> DataLayout | None:
+def _index_name(dataset: Dataset, place: DataPlace) -> str:
+    """The name of the index of one data set: a folder may have several."""
+    own = f"{dataset.name} {file_of(place.root)} {place.value_range}".encode()
+    return f"{INDEX}-{hashlib.blake2b(own, digest_size=4).hexdigest()}.json"
+
+
+def _indexed(bucket: Bucket, index: str, stamp: str) -> DataLayout | None:
     """The layout that an index describes, its images sorted by class; None if none fits."""
+
+    def read() -> bytes:
+        with bucket.stream(index) as stream:
+            return bytes(stream.read(MAX_INDEX_BYTES))
+
     try:
-        with bucket.stream(INDEX) as stream:
-            content = json.loads(stream.read(MAX_INDEX_BYTES))
+        content = json.loads(bucket.reported(read))
         classes = tuple(map(str, content["classes"]))
         counts = {part: np.array(content["counts"][part], np.int64).reshape(-1, 2)
                   for part in DATA_PARTS}  # fmt: skip
@@ -177,8 +190,7 @@ def _indexed(bucket: Bucket, stamp: str) -> DataLayout | None:
             **{name: content[name] for name in _SAME},
         )  # fmt: skip
     except (
-        OSError,
-        pa.ArrowException,
+        AbsentError,
         ValueError,
         KeyError,
         TypeError,
