@@ -111,17 +111,19 @@ def run_trials(
     folder: ResultsFolder,
     request: RunRequest,
     *,
-    test: bool = False,
+    searched: ResultsFolder | None = None,
 ) -> RunSummary:
     """Run those of the planned trials that have no row yet. The caller holds the folder.
 
     Args:
-        test: score them on the test split too.
+        searched: results of the search that they confirm; they are scored on the test split too.
     """
     remove_leftovers()
-    run = _Run(study, planned, folder, request, test)
+    run = _Run(study, planned, folder, request, searched is not None)
     left, interrupted = run.left(), False
     if left and not request.mixed_versions:
+        if searched:
+            _require_one_version(searched, searched.trials(VERSION_COLUMNS).to_pylist())
         _require_one_version(folder, run.recorded())
     if left or run.owes_references():
         activate(study.document.plugins)
