@@ -100,7 +100,7 @@ def print_statistic(
     Scores of the test split have a column that says so where no title does.
 
     Args:
-        notes: in place of those of the data.
+        notes: in place of those of the data and its versions.
     """
     format, near = style.format, data.within if within is None else within
     marked = {"score_on": "test"} if data.on_test and format is not Format.table else {}
@@ -126,8 +126,7 @@ def print_statistic(
     if format is not Format.table:
         return
     for note in [
-        *(notes() if notes else data.notes),
-        *version_notes(data.trials),
+        *(notes() if notes else [*data.notes, *version_notes(data.trials)]),
         *notes_of(frame),
     ]:
         print_note(f"- {note}")
@@ -151,7 +150,9 @@ def print_robustness(
     def notes() -> list[str]:
         references = results.side_table("references")
         rows = records_of(references.astype(object).where(references.notna(), None))
-        return [*reference_notes(rows, metric=results.data.metric), *results.data.notes]
+        data = results.data
+        of_data = [*data.notes, *version_notes(data.trials)]
+        return [*reference_notes(rows, metric=data.metric), *of_data]
 
     frame = results.robustness(by=by, within=within)
     statistic = robustness_by(by, frame) if by else ROBUSTNESS

@@ -24,7 +24,6 @@ from clsweep.study.factors import FACTORS, split_name
 from clsweep.study.space import declared_axes, only_swept_rows
 from clsweep.sweeps.fresh_seeds import unconfirmed
 from clsweep.sweeps.notes import SCORED_ON_TEST, version_notes
-from clsweep.version import VERSION_COLUMNS
 
 if TYPE_CHECKING:
     from clsweep.opened_results import Results
@@ -158,8 +157,7 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
 def study_notes(results: StudyTables) -> list[str]:
     """Notes on scores of the test split or of several versions."""
     on_test = [SCORED_ON_TEST] if results.score_on == "test" else []
-    trained = _select(results.trials_table, VERSION_COLUMNS)
-    return [*on_test, *version_notes(trained.to_pydict())]
+    return [*on_test, *version_notes(results.versions)]
 
 
 def split_marked(rows: list[Row], results: StudyTables, format: Format) -> list[Row]:

@@ -24,7 +24,7 @@ from clsweep.study.factors import factors_of
 from clsweep.study.space import declared_axes
 from clsweep.sweeps.fresh_seeds import ranking as ranking_of
 from clsweep.sweeps.fresh_seeds import unconfirmed
-from clsweep.sweeps.notes import CONFIRMED_ON_TEST
+from clsweep.sweeps.notes import CONFIRMED_ON_TEST, version_notes
 
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
@@ -142,6 +142,7 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
         for ranking in ranking_of(results.tables, results.data.metric, results.data.mode)
         if (left_out := ranking.num_left_out)
     ]
+    notes += version_notes(results.tables.versions)
     if missing := unconfirmed(results.tables, top):
         notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
     return notes

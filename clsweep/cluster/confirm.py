@@ -70,7 +70,7 @@ def confirm_study(
             if changed := changed_values(row, now.get(row["trial_id"], row)):
                 reason = f"holds trials of another search; move it away: {row['trial_id']}"
                 raise RequestError(f"{confirmation.path}: {reason}: {changed}")
-        return run_trials(study, planned, confirmation, request, test=True)
+        return run_trials(study, planned, confirmation, request, searched=folder)
 
 
 def confirming_study(

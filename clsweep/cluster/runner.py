@@ -31,7 +31,7 @@ from clsweep.cluster.trial import TrialContext, keep_references, score_reference
 from clsweep.cluster.watchdog import CONTINUES, ECHO_S, Watchdog
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.journal import open_storage
+from clsweep.results.journal import entries_running, open_storage
 from clsweep.results.retention import Retention
 from clsweep.results.standings import TrialCounts
 from clsweep.study.design import (
@@ -113,17 +113,19 @@ def run_trials(
     folder: ResultsFolder,
     request: RunRequest,
     *,
-    test: bool = False,
+    searched: ResultsFolder | None = None,
 ) -> RunSummary:
     """Run those of the planned trials that have no row yet. The caller holds the folder.
 
     Args:
-        test: score them on the test split too.
+        searched: results of the search that they confirm; they are scored on the test split too.
     """
     remove_leftovers()
-    run = _Run(study, planned, folder, request, test)
+    run = _Run(study, planned, folder, request, searched is not None)
     left, interrupted = run.left(), False
     if left and not request.mixed_versions:
+        if searched:
+            _require_one_version(searched, searched.trials(VERSION_COLUMNS).to_pylist())
         _require_one_version(folder, run.recorded())
     if left or run.owes_references():
         activate(study.document.plugins)
@@ -138,6 +140,8 @@ def run_trials(
             raise
         folder.keep_journal()
     if folder.exists():
+        if not left:
+            run.settle_journal()
         run.lay_out()
         if left or folder.has_parts():
             folder.compact()
@@ -198,6 +202,15 @@ class _Run:
         names += [*VERSION_COLUMNS, self._study.sections.metric.name, *self._folder.params()]
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
+
+    def settle_journal(self) -> None:
+        """Note how trials ended whose run was killed between their rows and the journal."""
+        from clsweep.cluster.search import PlanSearch
+
+        journal = open_storage(self._folder.journal_path, alone=True)
+        if any(entries_running(journal)):
+            PlanSearch(self._study, [], self.rows(), journal)
+            self._folder.keep_journal()
 
     def retention(self) -> Retention:
         sections = self._study.sections

@@ -60,7 +60,8 @@ def build_report(
         report = _of_cells(findings.cells, each, context)
     else:
         report = _report(context, made)
-    data = context.data
+    data, trained = context.data, findings.side_table("versions")
+    of_versions = version_notes(data.trials if trained.empty else trained)
     counts = data.trials["status"].value_counts()
     facts = {
         "Results": ", ".join(data.sources),
@@ -74,7 +75,7 @@ def build_report(
     return replace(
         report,
         title=data.title,
-        notes=(*report.notes, *data.notes, *version_notes(data.trials)),
+        notes=(*report.notes, *data.notes, *of_versions),
         facts=facts,
         sources=data.sources,
         on_test=data.on_test,

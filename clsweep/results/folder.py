@@ -44,6 +44,8 @@ PARTS_BEFORE_COMPACTION = 100  # opening a part takes a reader about 6 ms
 SHARE_BEFORE_COMPACTION = 0.03
 CHUNKS = 50  # of what has been written since are joined: a row alone takes 150 KiB of memory
 JOURNAL = "optuna.journal"
+STUDY = "study.yaml"
+EXTENDED = "study.extended.yaml"  # the same while a run writes the plan that it is of
 PAPER_TABLES, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 RUNNING = "parts/running.parquet"
 
@@ -53,6 +55,7 @@ class ResultsFolder(Store):
 
     _scratch: str | None = None
     _is_declared = False
+    _study_file = STUDY
 
     def __init__(self, path: str, of_run: str | None = None):
         super().__init__(str(path) if "://" in str(path) else os.path.normpath(path), of_run)
@@ -76,7 +79,7 @@ class ResultsFolder(Store):
 
     def exists(self) -> bool:
         """The folder has a study; RequestError where it has trials without one."""
-        if self.files.is_file("study.yaml"):
+        if self.files.is_file(STUDY):
             return True
         if self.files.is_file("trials.parquet") or self.parts("trials"):
             advice = "A table of trials, as `import` writes it, has no study to be run again"
@@ -89,8 +92,25 @@ class ResultsFolder(Store):
             if not (reason := integrity.why_not_of(self._plan, self._document.tree)):
                 return
             time.sleep(pause_s)
+        if self._is_cut_off():
+            self._study_file = EXTENDED
+            return
         advice = "The command that made the folder writes it anew, unless it was edited"
         raise RequestError(f"{self.place('study.yaml')}: {reason}. {advice}")
+
+    def _is_cut_off(self) -> bool:
+        """True if a run was killed between a plan and its study, which lies beside it whole."""
+        if not self.files.is_file(EXTENDED):
+            return False
+        study = self.once(EXTENDED, self._recorded)
+        return not integrity.why_not_of(self._plan, study.tree)
+
+    def _finish_extension(self) -> None:
+        """Do what a run that was killed had left to do."""
+        if self.files.is_file(EXTENDED):
+            if self._is_cut_off():
+                self.write(STUDY, self.files.read(EXTENDED))
+            self.remove(EXTENDED)
 
     def document(self) -> Document:
         """The study as it was resolved when the folder was made, with its lines in the file."""
@@ -200,21 +220,28 @@ class ResultsFolder(Store):
     def create(
         self, study_yaml: str, plan_rows: Sequence[Row], plugins: Sequence[Plugin] = ()
     ) -> None:
-        """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
+        """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists.
+        Where there is one, the new one lies beside the plan before either is replaced.
+        """
         if plugins:
             self.write(PLUGINS_FILE, to_json(plugins))
         params = schemas.param_fields({name for row in plan_rows for name in row})
-        place = self.place("study.yaml")
+        place = self.place(STUDY)
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = schemas.to_table(plan_rows, schemas.plan_schema(params))
-        drawn = None if self.files.is_file("study.yaml") else secrets.token_hex().encode()
+        drawn = None if self.files.is_file(STUDY) else secrets.token_hex().encode()
         marks = {STUDY_DIGEST: integrity.digest(tree), FOLDER_ID: drawn or self._plan.folder}
         if "test" in plan["score_on"].to_pylist():
             marks[SCORE_ON] = b"test"
         marks = {key: value for key, value in marks.items() if value}
-        self.write("plan.parquet", encode_table(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
-        self.write("study.yaml", (header + study_yaml).encode())
+        study = (header + study_yaml).encode()
+        if not drawn:
+            self.write(EXTENDED, study)
+        self.write("plan.parquet", encode_table(plan.replace_schema_metadata(marks)))
+        self.write(STUDY, study)
+        if not drawn:
+            self.remove(EXTENDED)
         for of_plan in ("_marks", "_row_schema"):
             self.__dict__.pop(of_plan, None)
         self._forget_parts()  # which may have fewer columns
@@ -297,6 +324,7 @@ class ResultsFolder(Store):
         """
         with self.held.hold():
             try:
+                self._finish_extension()
                 yield
             except Exception:
                 self.held.check()  # what goes wrong in a folder of somebody else follows from that
@@ -339,17 +367,17 @@ class ResultsFolder(Store):
 
     @property
     def _document(self) -> Document:
-        place = self.place("study.yaml")
-
-        def read(data: bytes) -> Document:
-            return recorded_study(data, place, lambda: self.decoded(PLUGINS_FILE, from_json))
-
-        document: Document = self.once("study.yaml", read)
+        document: Document = self.once(self._study_file, self._recorded)
         declare(document.plugins)
         if len({*(names := schemas.trials_schema([]).names)}) < len(names):
+            place = self.place(self._study_file)
             raise RequestError(f"{place}: a plug-in's score has the name of another column")
         self._is_declared = True
         return document
+
+    def _recorded(self, data: bytes) -> Document:
+        place = self.place(self._study_file)
+        return recorded_study(data, place, lambda: self.decoded(PLUGINS_FILE, from_json))
 
     def declare(self) -> None:
         """Know the rows of the study's plug-ins, without which its columns have no meaning."""

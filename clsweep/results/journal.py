@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -206,6 +206,12 @@ class Journal:
             intermediate_values=scores,
         )
         self._latest[name] = self._storage.create_new_trial(self._study_id, template_trial=template)
+
+
+def entries_running(storage: JournalStorage) -> Iterator[FrozenTrial]:
+    """The entries of all objectives that have not ended."""
+    for study in storage.get_all_studies():
+        yield from storage.get_all_trials(study._study_id, False, states=(TrialState.RUNNING,))
 
 
 def latest_entries(

@@ -17,6 +17,7 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.factors import FactorCell, cell_document, factors_of, with_factors
+from clsweep.version import VERSION_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +51,17 @@ class StudyTables:
     def trials_table(self) -> pa.Table:
         """The trials in Arrow's form."""
         return self.folder.trials()
+
+    @property
+    def versions(self) -> dict[str, list[str | None]]:
+        """What trained the trials, those of the confirmation too: a list for each of
+        `VERSION_COLUMNS`.
+        """
+        again, names = self.folder.confirmation, list(VERSION_COLUMNS)
+        tables = [self.trials_table.select(names)]
+        if again.exists():
+            tables.append(again.trials(names))
+        return pa.concat_tables(tables).to_pydict()
 
     @cached_property
     def params(self) -> tuple[str, ...]:

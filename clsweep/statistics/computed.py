@@ -67,7 +67,9 @@ class Statistics:
         return ()
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        """Rows that few statistics need: references, histograms, points or confirmation."""
+        """Rows that few statistics need: references, histograms, points or confirmation; versions
+        of what trained.
+        """
         return self._side_table(kind)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:

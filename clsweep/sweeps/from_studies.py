@@ -151,7 +151,7 @@ def epochs_of(
 
 def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd.DataFrame:
     """A table that only a report needs: references, histograms (of the last scored epoch), points,
-    confirmation. `data` has the metric, and which images intervals are for.
+    confirmation, versions. `data` has the metric, and which images intervals are for.
     """
     named, metric = _named(studies), data.metric
 
@@ -161,6 +161,8 @@ def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd
                 return pd.DataFrame()
             new = data.images == "new images"
             return on_fresh_seeds(study, new_images=new, by=(metric, data.mode))
+        if kind == "versions":
+            return pd.DataFrame(study.versions)
         table: pd.DataFrame = getattr(study, kind)
         if kind == "histograms" and not table.empty:
             table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]

@@ -3,7 +3,10 @@
 import pyarrow as pa
 import pytest
 
+import clsweep
+from clsweep.cli.trials import confirm_notes
 from clsweep.cluster import runner
+from clsweep.results.folder import ResultsFolder
 from clsweep.results.parquet import decode_table, encode_table
 
 NOTE = "trials of several versions"
@@ -53,3 +56,29 @@ def test_a_run_asks_before_it_goes_on(name, made, out, cli_command, monkeypatch)
     assert code == 130, said
     again = next(line for line in shown.splitlines() if "Resume with: " in line)
     assert again.endswith(" --mixed-versions")
+
+
+def test_a_confirmation_is_no_other_versions_in_silence(out, cli_command, monkeypatch):
+    """Those of its search count as well as its own."""
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(runner._Run, "_session", lambda self: self.lay_out() or True)
+    with_versions(out / "trials.parquet", clsweep_version=["0.0.1"])
+    code, _, said = cli_command("confirm", str(out))
+    assert code == 2
+    assert f"{out}: expected trials of clsweep " in said
+    assert "found clsweep 0.0.1" in said
+    assert cli_command("confirm", str(out), "--mixed-versions")[0] == 130
+    note = f"{NOTE}, whose scores may differ: clsweep 0.0.1 (10 trials)"
+    assert NOTE not in cli_command("status", str(out))[1]
+    again = ResultsFolder(str(out)).confirmation
+    [metric, first] = [clsweep.open_results(out).tables.metric, again.plan().to_pylist()[0]]
+    again.add_trial(
+        first
+        | {"status": "finished", metric: 90.0, f"test_{metric}": 89.0}
+        | {"clsweep_version": "0.0.2", "torch_version": "2.0"}
+    )
+    told = f"{note}, 0.0.2 (1 trials)"
+    assert told in " ".join(cli_command("status", str(out))[1].split())
+    assert any(told in line for line in confirm_notes(clsweep.open_results(out), top=None))
+    assert cli_command("report", str(out), "--out", str(out.parent / "page"))[0] == 0
+    assert told in (out.parent / "page" / "report.md").read_text().replace("\\", "")
