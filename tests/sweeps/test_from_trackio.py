@@ -65,7 +65,7 @@ def test_a_folder_has_a_project_each(tmp_path):
     assert [trial.group for trial in sweep.trials] == ["other"] * 6 + ["trackio"] * 6
     assert sweep.notes == ["left out: 1 files in inbox, which `trackio show` takes over"]
     assert len(read_trackio(tmp_path, "other").trials) == 6
-    with pytest.raises(RequestError, match="no project 'othre'. Did you mean 'other'"):
+    with pytest.raises(RequestError, match=r"no project .othre.\. Did you mean 'other'"):
         read_trackio(tmp_path, "othre")
 
 

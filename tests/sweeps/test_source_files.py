@@ -78,7 +78,7 @@ def test_a_link_out_of_a_sweeps_folder_is_refused(read, files, linked, tmp_path)
     link.rename(other)
     link.symlink_to(other)
     options = (None,) if read in (read_mlflow, read_trackio) else ()
-    with pytest.raises(RequestError, match="expected a file in .*, given a link out of it"):
+    with pytest.raises(RequestError, match=r"expected a file in .*, given a link out of it"):
         read(tmp_path / "sweep", *options)
 
 
