@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from clsweep.sweeps.foreign_sweep import ForeignSweep
     from clsweep.sweeps.import_table import ImportedTable
 
-Tool = Literal["optuna", "wandb", "mlflow", "ray"]  # whose sweeps can be read
-_WITH_STUDIES = ("optuna", "mlflow")
+Tool = Literal["optuna", "wandb", "trackio", "mlflow", "ray"]  # whose sweeps can be read
+_WITH_STUDIES = ("optuna", "mlflow", "trackio")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +44,12 @@ def import_(
     tool: Annotated[Tool, typer.Argument(help="which tool ran the sweep")],
     source: Annotated[Path, argument("SOURCE", "its storage: a file or folder")],
     out: Annotated[str | None, option("--out DIR", "folder; results/NAME by default")] = None,
-    study: Annotated[str | None, option("--study NAME", "one Optuna study or experiment")] = None,
+    study: Annotated[str | None, option("--study NAME", "one study, experiment or project")] = None,
     *,
     roles: Roles,
 ) -> None:
-    """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
-    Nothing is executed.
+    """Read a sweep that Optuna, W&B, trackio, MLflow or Ray Tune ran, for report, robustness and
+    the like. Nothing is executed.
     """
     from clsweep.sweeps.import_table import import_sweep
     from clsweep.sweeps.source_files import refuse_damaged
@@ -74,7 +74,8 @@ def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
         if path.exists() and not (path.is_file() or path.is_dir()):  # it would be waited for
             raise RequestError(f"{path}: expected a file, given a pipe or a device")
     if study is not None and tool not in _WITH_STUDIES:
-        raise RequestError(f"--study: expected with optuna or mlflow, given with {tool}")
+        tools = ", ".join(_WITH_STUDIES)
+        raise RequestError(f"--study: expected with one of {tools}, given with {tool}")
     return _read_by_tool(tool, source, study)
 
 
@@ -88,6 +89,10 @@ def _read_by_tool(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
         from clsweep.sweeps.from_mlflow import read_mlflow
 
         return read_mlflow(source, study)
+    if tool == "trackio":
+        from clsweep.sweeps.from_trackio import read_trackio
+
+        return read_trackio(source, study)
     if tool == "wandb":
         from clsweep.sweeps.from_wandb import read_wandb
 

@@ -65,6 +65,19 @@ class ForeignSweep:
     notes: list[str] = field(default_factory=list)
 
 
+def count_in_epochs(trials: Collection[ForeignTrial]) -> bool:
+    """Make a trial's length its epochs, in place, where all that have a length report `epoch`.
+
+    Returns:
+        True where they do not: lengths are of steps.
+    """
+    reported = [trial for trial in trials if trial.length]
+    by_step = not all("epoch" in trial.results for trial in reported)
+    for trial in reported:
+        trial.length = trial.length if by_step else trial.results["epoch"] + 1
+    return by_step
+
+
 def parse_settings(trials: Collection[ForeignTrial], *, typed: bool = True) -> None:
     """Make numbers of a setting's texts, such as YAML's 1e-3, where all are and no two the same.
 

@@ -13,7 +13,13 @@ import yaml
 
 from clsweep.sweeps.foreign_sweep import ENDED, ForeignSweep, ForeignTrial, parse_settings
 from clsweep.sweeps.parsing import parse_text
-from clsweep.sweeps.source_files import is_sqlite, open_sqlite, refuse_damaged, select_groups
+from clsweep.sweeps.source_files import (
+    is_sqlite,
+    open_sqlite,
+    refuse_damaged,
+    refuse_links_out,
+    select_groups,
+)
 
 _PARENT = "mlflow.parentRunId"
 _STATUS_TAG = "clsweep.status"  # of clsweep's own trials
@@ -23,6 +29,7 @@ _STATUS |= {"3": "finished", "4": "failed", "5": "failed", "PRUNED": "stopped"}
 # Of Optuna's trials in `mlflow.optuna.storage`, which has KILLED for pruned ones.
 _OPTUNA_TAGS = ("param_directions", "param_internal_val_", "numbers")
 _DIRECTION_TAG, _MODES = "optuna.study_direction", {"MAXIMIZE": "max", "MINIMIZE": "min"}
+_PARTS = ("tags", "params", "metrics")  # folders of a run
 _INFINITE = 1.7e308  # as a database has it
 
 _Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
@@ -165,6 +172,9 @@ def _runs_of_files(source: Path) -> tuple[_Runs, int]:
     for folder in sorted({path.parent for path in known}):
         if folder.parent.name == ".trash":
             continue
+        parts = [folder / name for name in ("meta.yaml", *_PARTS)]
+        links = (path for part in parts[1:] for path in part.rglob("*") if path.is_symlink())
+        refuse_links_out(source, folder.parent / "meta.yaml", *parts, *links)
         with refuse_damaged(folder, "a run of MLflow"):
             run, of = _meta(folder), _meta(folder.parent)
             name = run.get("run_id", run.get("run_uuid"))
@@ -174,7 +184,7 @@ def _runs_of_files(source: Path) -> tuple[_Runs, int]:
             if run.get("lifecycle_stage", "active") != "active":
                 continue
             about = str(of.get("name", folder.parent.name)), run.get("run_name"), str(run["status"])
-            tags, params, metrics = (_texts(folder / n) for n in ("tags", "params", "metrics"))
+            tags, params, metrics = map(_texts, parts[1:])
             last = {name: _last_value(text) for name, text in metrics.items()}
             runs.append((run["start_time"] or 0, name, (_trial(about, tags, params, last), tags)))
     if not runs:

@@ -14,12 +14,13 @@ from typing import Any
 from clsweep.errors import RequestError
 from clsweep.sweeps.foreign_sweep import ForeignSweep, ForeignTrial, parse_settings
 from clsweep.sweeps.parsing import ADDRESS, flatten, numeric_results, parse_text
-from clsweep.sweeps.source_files import refuse_damaged
+from clsweep.sweeps.source_files import refuse_damaged, refuse_links_out
 
 _STATUS = {"TERMINATED": "finished", "ERROR": "failed", "CUT": "stopped"}  # others: running
 _REACHED = "REACHED"  # of those that ended as they met the criterion to stop
 _STATUS |= {_REACHED: "finished"}
 _FILES = ("params.json", "result.json", "progress.csv")
+_ERROR, _STATE = "error.txt", "experiment_state-*.json"
 _FAILURE = re.compile(r"occurred at ([-_0-9]+)")  # in error.txt, as a report tells its date
 # What Tune adds to every report.
 BOOKKEEPING = {
@@ -39,10 +40,7 @@ def read_ray(source: Path) -> ForeignSweep:
         RequestError: no trial is there, a file is damaged, or settings changed within a trial.
     """
     source = source.resolve()  # the folder "." has no name
-    files = [file for name in _FILES for at in ("*", "*/*") for file in source.glob(f"{at}/{name}")]
-    folders = {file.parent for file in files if file.exists() and file.stat().st_size}
-    # a checkpoint below a trial may have a file of that name
-    folders -= {folder for folder in folders if folder.parent in folders}
+    folders = _folders(source)
     with refuse_damaged(source, "experiments of Ray"):
         states = {experiment: _state(experiment) for experiment in {of.parent for of in folders}}
     trials: dict[tuple[str, str], ForeignTrial] = {}  # by their ids and settings
@@ -91,13 +89,24 @@ def read_ray(source: Path) -> ForeignSweep:
     return ForeignSweep(trials=[*trials.values()], metric=metric, notes=notes)
 
 
+def _folders(source: Path) -> set[Path]:
+    """The folders of trials. RequestError for a link out of the source where one would be read."""
+    files = [file for name in _FILES for at in ("*", "*/*") for file in source.glob(f"{at}/{name}")]
+    folders = {file.parent for file in files if file.exists() and file.stat().st_size}
+    # a checkpoint below a trial may have a file of that name
+    folders -= {folder for folder in folders if folder.parent in folders}
+    refuse_links_out(source, *(of / name for of in folders for name in (*_FILES, _ERROR)))
+    refuse_links_out(source, *source.glob(_STATE), *source.glob(f"*/{_STATE}"))
+    return folders
+
+
 def _status(trial: Path, known: dict[str, str], last: Mapping[str, Any]) -> str:
     """As the experiment says. It may have died before it named a trial; without one nothing is
     known but error.txt, which of a trial that was tried again is that of an earlier attempt: Ray
     says when it was.
     """
     unknown = "TERMINATED" if last.get("done") or not known else "RUNNING"
-    if (error := trial / "error.txt").exists():
+    if (error := trial / _ERROR).exists():
         failures = _FAILURE.findall(error.read_text("utf-8", errors="replace"))
         went_on = failures and failures[-1] < str(last.get("date", ""))
         unknown = unknown if went_on else "ERROR"
@@ -134,7 +143,7 @@ def _state(experiment: Path) -> tuple[str, dict[str, str]]:
     file that was written whole. One that a budget of time ended was never done: CUT. One whose last
     report met a criterion of `RunConfig(stop=...)` is REACHED.
     """
-    for file in sorted(experiment.glob("experiment_state-*.json"), reverse=True):
+    for file in sorted(experiment.glob(_STATE), reverse=True):
         with contextlib.suppress(ValueError):
             state = json.loads(file.read_text("utf-8"))
             status: dict[str, str] = {}

@@ -18,11 +18,12 @@ from clsweep.sweeps.foreign_sweep import (
     OWN_LABELS,
     ForeignSweep,
     ForeignTrial,
+    count_in_epochs,
     parse_settings,
 )
 from clsweep.sweeps.from_ray import BOOKKEEPING
 from clsweep.sweeps.parsing import flatten, numeric_results, parse_text
-from clsweep.sweeps.source_files import refuse_damaged
+from clsweep.sweeps.source_files import refuse_damaged, refuse_links_out
 from clsweep.sweeps.wandb_records import read_records, values_of_items
 
 _STATES = {"finished": "finished", "failed": "failed", "crashed": "failed", "killed": "failed"}
@@ -69,16 +70,14 @@ def read_wandb(source: Path) -> ForeignSweep:
                     f"{source}: expected an exported .{', .'.join(_TABLES + _LISTS)} or .gz of "
                     "one, or folders of offline runs (run-*.wandb), found none"
                 )
+            refuse_links_out(source, *files)
             rows = {str(file): _offline(file) for file in files}
     trials = _join_rows(rows, is_table=is_table)
     if copies := len(rows) - len(trials):
         notes.append(f"left out: {copies} earlier rows or files of runs that come again")
     notes += _drop_empty_cells(trials) if mixed else []
     parse_settings(trials, typed=not mixed)
-    reported = [trial for trial in trials if trial.length]
-    by_step = not all("epoch" in trial.results for trial in reported)
-    for trial in reported:
-        trial.length = trial.length if by_step else trial.results["epoch"] + 1
+    by_step = count_in_epochs(trials)
     return ForeignSweep(trials=trials, mixed=mixed, by_step=by_step, notes=notes)
 
 

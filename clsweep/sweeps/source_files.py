@@ -6,7 +6,9 @@ import codecs
 import contextlib
 import csv
 import gzip
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -66,15 +68,40 @@ def is_sqlite(path: Path) -> bool:
         return file.read(15) == b"SQLite format 3"
 
 
-def open_sqlite(path: Path) -> contextlib.closing[sqlite3.Connection]:
-    """A connection to a SQLite file that cannot change it.
+@contextlib.contextmanager
+def open_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a SQLite file that changes neither it nor its folder: of one with a log of
+    writes that no process has open, a copy is read, or it has no log beside it.
 
     Raises:
-        ValueError: it has views, which may have no end: neither tool makes one.
+        ValueError: it has views, which may have no end: no tool makes one.
     """
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    base = sqlite3.connect(uri, uri=True)
-    if base.execute("SELECT 1 FROM sqlite_master WHERE type = 'view'").fetchone():
-        base.close()
-        raise ValueError("expected tables, found a view")
-    return contextlib.closing(base)
+    log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    with contextlib.ExitStack() as opened:
+        option = "mode=ro"
+        if _has_log(path) and not shared.exists():  # reading would leave both there
+            option = "immutable=1"
+            if log.exists():
+                folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="clsweep-")))
+                for file in (path, log):
+                    shutil.copyfile(file, folder / file.name)
+                path, option = folder / path.name, "mode=rw"
+        uri = f"{path.absolute().as_uri()}?{option}"
+        base = opened.enter_context(contextlib.closing(sqlite3.connect(uri, uri=True)))
+        if base.execute("SELECT 1 FROM sqlite_master WHERE type = 'view'").fetchone():
+            raise ValueError("expected tables, found a view")
+        yield base
+
+
+def _has_log(path: Path) -> bool:
+    """True for a SQLite file whose writes go to a log beside it, as its header says."""
+    with path.open("rb") as file:
+        return file.read(20)[18:] == b"\2\2"
+
+
+def refuse_links_out(source: Path, *paths: Path) -> None:
+    """RequestError for a path of a sweep's folder that a link leads out of it."""
+    root = source.resolve()
+    for path in paths:
+        if not path.resolve().is_relative_to(root):
+            raise RequestError(f"{path}: expected a file in {source}, given a link out of it")

@@ -1,7 +1,8 @@
 """Sweeps as their tools wrote them, packed; paths, users and hosts are made up.
 
 Optuna 2.10, MLflow 3.17.2 (one sweep as files and as a database; one of Optuna 4.5 in
-its `MlflowStorage`, less the tables of others), Ray 2.60 and wandb 0.31.0.
+its `MlflowStorage`, less the tables of others), Ray 2.60, trackio 0.43.0,
+hydra-optuna-sweeper 1.3.0 and wandb 0.31.0.
 """
 
 import gzip
