@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 BENCHMARKS = Path(__file__).parent / "benchmarks"
 LONG = pytest.mark.soak
@@ -20,6 +21,9 @@ LONG = pytest.mark.soak
         # at any share of lightly's: a busy machine is no failure
         ("host_time.py --rounds 1 --batch 2048 --goal 99", "lightly"),
         ("decode.py --pictures 40 --passes 1", "bytes "),
+        pytest.param(
+            "jpeg_scores.py --photos photos --pairs 2 --epochs 2", "linear_top1: ", marks=LONG
+        ),
         pytest.param("losses.py --samples 64 --repeats 1", "dclw", marks=LONG),
         pytest.param("driver.py --trials 100 200 --epochs 10", "peak MiB", marks=LONG),
         pytest.param("overhead.py --trials 6 --documented-trials 2", "ratio", marks=LONG),
@@ -32,6 +36,9 @@ LONG = pytest.mark.soak
 )
 def test_a_benchmark_runs_small(line, word, tmp_path):
     script, *options = line.split()
+    (tmp_path / "photos").mkdir()
+    for name in "abc" * ("photos" in line):
+        Image.effect_noise((1300, 1200), 60).save(tmp_path / "photos" / f"{name}.jpg")
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / script), *options],
         cwd=tmp_path, capture_output=True, text=True, check=False,

@@ -11,6 +11,7 @@ from clsweep.catalog.known_gpus import HOST_S, KnownGPU, known_gpu
 from clsweep.catalog.plugins import error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cli.estimate import GIB, SAVED, Pace, chosen_sizes, spread, tracked
+from clsweep.cli.gpu_feed import Pull, feed_notes
 from clsweep.cli.gpu_memory import more_workers
 from clsweep.display.numbers import count, duration, number, work
 from clsweep.display.printing import Format, print_note, print_table
@@ -52,10 +53,12 @@ def print_gpu_estimate(study: Study, name: str, *, price: float | None, format: 
     if for_eyes:
         for line in [*_lines(study, objectives, gpu, price), *_fits([*steps.values()], gpu)]:
             print_note(line)
+        for line in feed_notes(study, [step.pull for step in steps.values()], gpu.name):
+            print_note(line)
 
 
 class _Step:
-    """A step of a planned trial on a GPU: its seconds there and its memory."""
+    """A step of a planned trial on a GPU: its seconds, its memory, and the images it takes."""
 
     def __init__(self, study: Study, row: Row, gpu: KnownGPU) -> None:
         self.row, cell = row, study.of(row["objective"])
@@ -89,6 +92,8 @@ class _Step:
             last_s=redrawn * num_train * image_s,
             peak_gib=self.peak / GIB,
         )
+        trained = row["batch_size"] / self.step_s if self.step_s else 0.0
+        self.pull = Pull(row, trained, 1 / image_s)
 
 
 def _row(study: Study, each: Row, for_eyes: bool) -> Row:
@@ -132,7 +137,7 @@ def _lines(study: Study, rows: Sequence[Row], gpu: KnownGPU, price: float | None
     )
     if saved:
         lines.append(f"note: {saved}; how many is not known before")
-    lines.append("note: reading images, neighbours, probes and Ray's start are not in it")
+    lines.append("note: waits for images, neighbours, probes and Ray's start are not in it")
     return lines
 
 

@@ -9,6 +9,7 @@ import io
 import math
 import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,14 @@ import numpy as np
 from PIL import Image
 
 from clsweep.catalog import Dataset
-from clsweep.data.image_files import encode_image, read_image_size, stored_size
+from clsweep.data.image_files import (
+    Jpegs,
+    Pictures,
+    decode_image,
+    encode_image,
+    read_image_size,
+    stored_size,
+)
 
 # Pixels that take no more stay in the memory of any machine that trains on pictures, and are as
 # fast as can be. More are kept as JPEG, where most of the files lose nothing much by it: are JPEG.
@@ -57,19 +65,54 @@ def estimated_store(dataset: Dataset) -> StoreEstimate:
     number, size, channels = _num_pictures(dataset), dataset.store_size, dataset.channels
     if dataset.store_as != "jpeg":
         return StoreEstimate(num_bytes=pixel_bytes(dataset, size))
-    jpegs: list[bytes] = []
-    for picture in _sampled(dataset):
-        with contextlib.suppress(Exception):  # damaged ones are named when all are read
-            jpegs.append(encode_image(io.BytesIO(picture), size, channels)[0])
-    if not jpegs:
+    jpegs = stored_pictures(dataset, _sampled(dataset))
+    if not len(jpegs):
         return StoreEstimate(num_bytes=int(pixel_bytes(dataset, size) / channels * _JPEG_BYTES))
     begin = time.thread_time()
-    for jpeg in jpegs:
-        with Image.open(io.BytesIO(jpeg)) as opened:
-            np.asarray(opened)
+    for row in range(len(jpegs)):
+        jpegs[row]
     rate = len(jpegs) / (time.thread_time() - begin)
-    num_bytes = number * sum(map(len, jpegs)) // len(jpegs)
-    return StoreEstimate(num_bytes=num_bytes, images_per_s=rate)
+    return StoreEstimate(num_bytes=number * len(jpegs.content) // len(jpegs), images_per_s=rate)
+
+
+def sampled_pictures(dataset: Dataset) -> Pictures:
+    """Some pictures of a data set in its form and size; a made one of ImageNet's size where no file
+    is here.
+    """
+    pictures = stored_pictures(dataset, _sampled(dataset))
+    return pictures if len(pictures) else stored_pictures(dataset, [_made_picture()])
+
+
+def stored_pictures(dataset: Dataset, files: Iterable[bytes]) -> Pictures:
+    """Those of the files that can be read, in the form and the size of a data set."""
+    size, channels, is_jpeg = dataset.store_size, dataset.channels, dataset.store_as == "jpeg"
+    contents: list[np.ndarray] = [np.zeros(0, np.uint8)]
+    sizes: list[tuple[int, int]] = []
+    for file in map(io.BytesIO, files):
+        with contextlib.suppress(Exception):  # damaged ones are named when all are read
+            if is_jpeg:
+                jpeg, height, width = encode_image(file, size, channels)
+                content = np.frombuffer(jpeg, np.uint8)
+            else:
+                content = decode_image(file, size, channels)
+                height, width = content.shape[:2]
+            contents.append(content.ravel())
+            sizes.append((height, width))
+    content, of_all = np.concatenate(contents), np.array(sizes, np.int64).reshape(-1, 2)
+    if is_jpeg:
+        return Jpegs(content, of_all, channels, np.array([len(each) for each in contents[1:]]))
+    return Pictures(content, of_all, channels)
+
+
+def _made_picture() -> bytes:
+    """A JPEG of blots and grain that has `_PICTURE` and about `_JPEG_BYTES`."""
+    rng, (height, width) = np.random.default_rng(0), _PICTURE
+    blots = rng.integers(0, 256, (height // 6, width // 6, 3), dtype=np.uint8)
+    large = Image.fromarray(blots).resize((width, height), Image.Resampling.BICUBIC)
+    levels = np.asarray(large) + 14 * rng.standard_normal((height, width, 1))
+    file = io.BytesIO()
+    Image.fromarray(levels.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    return file.getvalue()
 
 
 def pixel_bytes(dataset: Dataset, store_size: int) -> int:
