@@ -253,7 +253,7 @@ FAULTS = (
     Fault("interval too narrow: noise not inflated", "analysis/noise.py",
           "even = np.sqrt(self.freedom *", "even = np.sqrt(0.7 * self.freedom *",
           RESAMPLE),
-    Fault("worst fifth for worst tenth", "analysis/cross_fit.py",
+    Fault("worst fifth for worst tenth", "analysis/score_table.py",
           "max(1, values.shape[-2] // 10)", "max(1, values.shape[-2] // 5)", RESAMPLE),
     Fault("Holm without monotonicity", "analysis/holm.py",
           "np.maximum.accumulate(steps)", "steps", "tests/analysis/test_holm.py"),

@@ -16,7 +16,6 @@ import pandas as pd
 from clsweep.analysis import CONFIDENCE, bootstrap
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import tuned_difference
-from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import image_parts, spread_of, variances_of
@@ -26,13 +25,16 @@ from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatch
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.regions import cut
 from clsweep.analysis.score_table import (
+    best_level,
     drop_nan_columns,
     mean_seeds,
     noise_variance,
     rounding,
     row_means,
+    selection_bias,
+    without_gaps,
+    without_seeds,
 )
-from clsweep.analysis.seed_effects import without_gaps, without_seeds
 from clsweep.analysis.spread import spread_statistics
 from clsweep.analysis.spread_tests import Measures, spread_effect
 from clsweep.analysis.sweep import Sweep, check_by, counted_alike

@@ -21,8 +21,7 @@ from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.nested import nested_as_factor
 from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
-from clsweep.analysis.score_table import noise_variance
-from clsweep.analysis.seed_effects import without_seeds
+from clsweep.analysis.score_table import noise_variance, without_seeds
 from clsweep.analysis.sobol import draws, inert_totals
 from clsweep.analysis.surrogate import Space, Surrogate, cross_validate, fit, off_axis, read_space
 from clsweep.analysis.sweep import Sweep

@@ -15,8 +15,7 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.image_intervals import ImageEffects, TrialHits
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.score_table import row_means
-from clsweep.analysis.seed_effects import adjusted_for_seeds, num_unconnected
+from clsweep.analysis.score_table import adjusted_for_seeds, num_unconnected, row_means
 from clsweep.display.numbers import setting_column
 from clsweep.errors import nearest
 
@@ -253,7 +252,7 @@ class Sweep:
     @cached_property
     def means(self) -> Array:
         """(n,) mean score over the seeds present, NaN for a configuration without any; where scores
-        are missing, the least-squares mean beside the seeds (`seed_effects.adjusted_for_seeds`).
+        are missing, the least-squares mean beside the seeds (`score_table.adjusted_for_seeds`).
         """
         means = np.full(len(self.scores), np.nan)
         means[self.alive] = row_means(adjusted_for_seeds(self.scores[self.alive]))

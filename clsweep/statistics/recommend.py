@@ -246,7 +246,7 @@ _FRESH_FORMULAS = described(
     fresh="mean of the metric over the fresh seeds that finished",
     fresh_low="95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
     "new images it reaches further by what the picking owes to the images "
-    "(cross_fit.selection_bias)",
+    "(score_table.selection_bias)",
     fresh_high="its upper end",
     fresh_seeds="fresh seeds that finished",
     fresh_failed="fresh seeds that failed, which count in no mean",

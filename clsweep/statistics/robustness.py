@@ -303,8 +303,8 @@ _FORMULAS = described(
     best="m_i of the best configuration, that of `recommend`; picked on its own noise, so "
     "optimistic",
     best_level="L: level of the best, picked without the seed that scores it (cross-fitted, "
-    "cross_fit.best_level). Regret and shares count against it. Of a race by all seeds of the best "
-    "ones, as when tuned; regret and shares by the seeds that all ran on",
+    "score_table.best_level). Regret and shares count against it. Of a race by all seeds of the "
+    "best ones, as when tuned; regret and shares by the seeds that all ran on",
     best_at='its swept hyperparameters, such as "tau=0.2"',
     worst="m_i of the worst configuration; none where one failed on every seed and counts as the "
     "worst score seen. Intervals are then open (none) at the end that it could move",
@@ -317,7 +317,8 @@ _FORMULAS = described(
     iqm="interquartile mean: mean of the middle half of the m_i; n / 4 are cut on each side, the "
     "last by its part",
     worst_10="level of the worst 10 % of configurations, of fewer than 20 of the worst one, "
-    "cross-fitted likewise (cross_fit.tail_level): no worse than the worst m_i, which had bad luck",
+    "cross-fitted likewise (score_table.tail_level): no worse than the worst m_i, which had bad "
+    "luck",
     band_param="the hyperparameter of the band and the slope: `by`, or the only one swept",
     band_low="lowest value of the run of neighbouring values around the best one at which the "
     "(marginal) level is >= L - within, L of these levels; the outer edge of its bin where values "
