@@ -37,8 +37,7 @@ from clsweep.analysis.score_table import (
 )
 from clsweep.analysis.spread import spread_statistics
 from clsweep.analysis.spread_tests import Measures, spread_effect
-from clsweep.analysis.sweep import Sweep, check_by, counted_alike
-from clsweep.analysis.threads import in_threads
+from clsweep.analysis.sweep import Sweep, check_by, counted_alike, in_threads
 from clsweep.display.cells import records_of
 from clsweep.errors import nearest
 

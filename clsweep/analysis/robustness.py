@@ -26,8 +26,7 @@ from clsweep.analysis.score_table import (
 )
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
 from clsweep.analysis.spread_intervals import limited, spread_intervals
-from clsweep.analysis.sweep import WORST, Sweep, check_by
-from clsweep.analysis.threads import in_threads
+from clsweep.analysis.sweep import WORST, Sweep, check_by, in_threads
 
 ROBUSTNESS_COLUMNS = with_notes(
     "objective num_configs num_seeds num_failed mean mean_low mean_high sd sd_low sd_high sd_star "
