@@ -263,7 +263,7 @@ FAULTS = (
           "row | {\"a\": row[\"b\"], \"b\": row[\"a\"]} if is", PAGES),
     Fault("an open end is printed as closed", "statistics/pair_sentences.py",
           "if null and not known(low) else low", "if not known(low) else low", PAGES),
-    Fault("a claim does without the corrected p", "statistics/wording.py",
+    Fault("a claim does without the corrected p", "sweeps/notes.py",
           "needed and row[\"p_holm\"] <= _ALPHA", "needed", PAGES),
     Fault("one with fewer seeds is the best so far", "statistics/search_history.py",
           "np.where(counts == max(counts.max(initial=1), 1), measured.means, np.nan)",

@@ -38,7 +38,6 @@ from clsweep.analysis.score_table import (
 from clsweep.analysis.spread import spread_statistics
 from clsweep.analysis.spread_tests import Measures, spread_effect
 from clsweep.analysis.sweep import Sweep, check_by, counted_alike, in_threads
-from clsweep.display.cells import records_of
 from clsweep.errors import nearest
 
 _TUNED = "tuned"
@@ -152,8 +151,8 @@ def robust_to_failures(
         return counted_table
     without = table([sweep.measured for sweep in sweeps])
     others = {tuple(row[key] for key in keys): row for row in without.to_dict("records")}
-    rows: list[dict[str, Any]] = []
-    for row in records_of(counted_table):
+    rows: list[dict[Any, Any]] = counted_table.to_dict("records")
+    for row in rows:
         if "a" not in row or {row["a"], row["b"]} & counted:
             other = others.get(tuple(row[key] for key in keys)) or {"winner": ""}
             row["low"] = np.fmin(row["low"], other.get("low", np.nan))
@@ -161,7 +160,6 @@ def robust_to_failures(
             if row["winner"] != other["winner"]:
                 why = note(Reason.FAILURES_DECIDE)
                 row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
-        rows.append(row)
     return pd.DataFrame(rows, columns=counted_table.columns)
 
 

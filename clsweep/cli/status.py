@@ -110,7 +110,7 @@ def _on_fresh(results: Results, row: Row) -> Row:
 
 def _pick(results: Results, own: Row) -> Row:
     """The row of `recommend` with the best setting of an objective, of its cell if it has one."""
-    from clsweep.display.cells import records_of
+    from clsweep.sweeps.notes import records_of
 
     picked = records_of(results.recommend().query("kind == 'best'"))
     names = [name for name in (*FACTORS, "objective") if name in own]

@@ -25,11 +25,6 @@ class Cells:
     left: int
 
 
-def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame by the names of its columns."""
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
 def frame_cells(
     frame: pd.DataFrame,
     *,

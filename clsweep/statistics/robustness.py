@@ -15,18 +15,24 @@ from clsweep.analysis import tolerance_curve
 from clsweep.analysis.reasons import Note
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import is_number, setting_column
+from clsweep.display.numbers import (
+    Wording,
+    interval,
+    is_number,
+    joined,
+    known,
+    num_of,
+    setting_column,
+)
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.compare import spreads
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, level_cell
-from clsweep.statistics.wording import interval, joined, known, num_of, text_in
-from clsweep.sweeps.notes import is_measured, note_text
+from clsweep.sweeps.notes import is_measured, note_text, records_of, text_in
 from clsweep.sweeps.study_data import StudyData
 
 
