@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.catalog.rows import Row
-from clsweep.cli.endings import print_hints
 from clsweep.cli.options import OutputOptions
 from clsweep.display.numbers import Number, duration, is_number, texts_of
-from clsweep.display.printing import Format, print_table
+from clsweep.display.printing import Format, print_hints, print_table
 from clsweep.results.reading import StudyTables, open_folder
 from clsweep.results.schemas import TRIAL_STATUSES
 from clsweep.results.standings import TrialCounts, drop_order

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from clsweep.display import numbers
-from clsweep.display.text import cell, is_numeric, legible
+from clsweep.display.printing import cell, is_numeric, legible
 
 
 @dataclass(frozen=True, kw_only=True)
