@@ -22,7 +22,7 @@ from clsweep.report.content import Report
 from clsweep.report.report_folder import render_markdown
 from clsweep.report.sections import build_report
 from clsweep.statistics.contrast import outcome
-from clsweep.statistics.wording import interval, number
+from clsweep.statistics.pair_sentences import interval, number
 from clsweep.study.document import study_question
 
 DOCS = Path(__file__).parent

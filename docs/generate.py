@@ -10,7 +10,7 @@ import typer
 
 from clsweep.cli.main import app
 from clsweep.cli.plan import catalog_tables
-from clsweep.display.text import cell, markdown_table
+from clsweep.display.printing import cell, markdown_table
 from clsweep.statistics.registry import formulas
 
 

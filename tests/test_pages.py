@@ -16,11 +16,12 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.display.numbers import Wording
 from clsweep.report.report_folder import render_markdown
 from clsweep.report.sections import build_report
 from clsweep.statistics import contrast, pair_sentences
 from clsweep.statistics.leaderboard import cautions
-from clsweep.statistics.report_objects import Unresolved, Wording
+from clsweep.statistics.report_objects import Unresolved
 from clsweep.sweeps.notes import notes_of
 from tests.golden import _planted_sweeps
 from tests.statistics import rows

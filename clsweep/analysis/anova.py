@@ -22,7 +22,7 @@ chi-square of t^2 / t2 degrees of freedom. Those take the place of 1 and df_u in
 Where the noise differs between cells (`is_even` at `UNEVEN`), G_ii is s_i^2 / s_w^2, and s_w^2 has
 as many degrees of freedom as its own moments say (Satterthwaite 1946).
 
-Seeds are blocks (`seed_effects.seed_blocks`), and cell means with gaps least-squares ones: what a
+Seeds are blocks (`score_table.seed_blocks`), and cell means with gaps least-squares ones: what a
 seed gives to all cells is in s_w^2, the noise of one trial, but not in c, as it moves no cell mean
 against another.
 """
@@ -41,8 +41,7 @@ from clsweep.analysis import CONFIDENCE, POWER, TAIL, bootstrap
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.score_table import noise_variance, row_means
-from clsweep.analysis.seed_effects import adjusted_for_seeds, seed_blocks
+from clsweep.analysis.score_table import adjusted_for_seeds, noise_variance, row_means, seed_blocks
 from clsweep.analysis.sweep import Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"

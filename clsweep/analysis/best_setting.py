@@ -13,17 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import CONFIDENCE, TAIL, bootstrap, rank_key
+from clsweep.analysis import CONFIDENCE, TAIL, bootstrap
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import noisy_tables
-from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import image_parts, variance_of_difference
 from clsweep.analysis.mean_tests import difference_parts
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.score_table import EPSILON
-from clsweep.analysis.seed_effects import without_gaps
+from clsweep.analysis.score_table import EPSILON, best_level, rank_key, selection_bias, without_gaps
 from clsweep.analysis.sweep import Sweep
 
 ScoresAndParts = tuple[Array, Array | None]  # (n, S) and the parts of the images

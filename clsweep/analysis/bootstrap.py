@@ -6,7 +6,7 @@ of the scores (percent points).
 
 The model is x_is = theta_i + e_is, e_is independent. Its variance is one for all configurations,
 or one for each where that is seen (`noise_of`). What a seed gives to all configurations is to be
-taken out before (`seed_effects.without_seeds`).
+taken out before (`score_table.without_seeds`).
 """
 
 from __future__ import annotations

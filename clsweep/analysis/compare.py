@@ -16,7 +16,6 @@ import pandas as pd
 from clsweep.analysis import CONFIDENCE, bootstrap
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import tuned_difference
-from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import image_parts, spread_of, variances_of
@@ -26,18 +25,19 @@ from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, Side, pair, unmatch
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.regions import cut
 from clsweep.analysis.score_table import (
+    best_level,
     drop_nan_columns,
     mean_seeds,
     noise_variance,
     rounding,
     row_means,
+    selection_bias,
+    without_gaps,
+    without_seeds,
 )
-from clsweep.analysis.seed_effects import without_gaps, without_seeds
 from clsweep.analysis.spread import spread_statistics
 from clsweep.analysis.spread_tests import Measures, spread_effect
-from clsweep.analysis.sweep import Sweep, check_by, counted_alike
-from clsweep.analysis.threads import in_threads
-from clsweep.display.cells import records_of
+from clsweep.analysis.sweep import Sweep, check_by, counted_alike, in_threads
 from clsweep.errors import nearest
 
 _TUNED = "tuned"
@@ -151,8 +151,8 @@ def robust_to_failures(
         return counted_table
     without = table([sweep.measured for sweep in sweeps])
     others = {tuple(row[key] for key in keys): row for row in without.to_dict("records")}
-    rows: list[dict[str, Any]] = []
-    for row in records_of(counted_table):
+    rows: list[dict[Any, Any]] = counted_table.to_dict("records")
+    for row in rows:
         if "a" not in row or {row["a"], row["b"]} & counted:
             other = others.get(tuple(row[key] for key in keys)) or {"winner": ""}
             row["low"] = np.fmin(row["low"], other.get("low", np.nan))
@@ -160,7 +160,6 @@ def robust_to_failures(
             if row["winner"] != other["winner"]:
                 why = note(Reason.FAILURES_DECIDE)
                 row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
-        rows.append(row)
     return pd.DataFrame(rows, columns=counted_table.columns)
 
 

@@ -312,7 +312,7 @@ def _of_grid(parts: Sequence[_Part]) -> _Sum:
     the configurations compared (`Noise.of_sum`), with (k - 1) (S - 1) degrees of freedom. Between
     objectives, whose scores at one seed may go together, the contrasts at each seed vary by s^2,
     and their mean by s^2 / S, with S - 1. Objectives of other seeds add up. Where scores are
-    missing the means are least-squares means (`seed_effects`).
+    missing the means are least-squares means (`score_table.adjusted_for_seeds`).
     """
     by_seeds: dict[tuple[Any, ...], list[_Part]] = {}
     for part in parts:

@@ -18,8 +18,7 @@ from clsweep.analysis.best_setting import best_setting
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.sobol import main_effects
 from clsweep.analysis.surrogate import Space, Surrogate, ends_of
-from clsweep.analysis.sweep import Sweep
-from clsweep.analysis.threads import in_threads
+from clsweep.analysis.sweep import Sweep, in_threads
 
 IMPORTANCE_COLUMNS = with_notes(
     "objective param importance low high null resolved usable_low usable_high r2 num_configs"

@@ -14,8 +14,7 @@ from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import variance_of_difference
 from clsweep.analysis.noise import Noise, Parts, copies, noise_of, satterthwaite
 from clsweep.analysis.pairing import Pairing
-from clsweep.analysis.score_table import row_means
-from clsweep.analysis.seed_effects import adjusted_for_seeds
+from clsweep.analysis.score_table import adjusted_for_seeds, row_means
 
 
 def mean_difference(part: Pairing, whole: Pairing) -> tuple[Evidence, float]:

@@ -37,7 +37,7 @@ from scipy import special
 
 from clsweep.analysis import CONFIDENCE
 from clsweep.analysis.array_types import Array, Codes
-from clsweep.analysis.seed_effects import SeedBlocks, seed_blocks
+from clsweep.analysis.score_table import SeedBlocks, seed_blocks
 
 # How much larger the variance of a part is, if it is.
 UNEVEN = np.array([4.0, 9.0, 20.0, 45.0, 100.0])

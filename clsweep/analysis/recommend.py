@@ -21,8 +21,7 @@ from clsweep.analysis.best_setting import (
     why_no_best,
 )
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
-from clsweep.analysis.score_table import noise_variance
-from clsweep.analysis.seed_effects import without_seeds
+from clsweep.analysis.score_table import noise_variance, without_seeds
 from clsweep.analysis.sweep import ANYWHERE, Sweep
 
 _Rows = NDArray[np.int64]

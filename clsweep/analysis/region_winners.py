@@ -19,8 +19,7 @@ from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.pairing import PAIRS_PER_BIN, Pairing, pair
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.regions import Regions, cut, means_by
-from clsweep.analysis.sweep import Sweep, check_by, counted_alike
-from clsweep.analysis.threads import in_threads
+from clsweep.analysis.sweep import Sweep, check_by, counted_alike, in_threads
 
 WINNER_COLUMNS = with_notes(
     "by region value_low value_high objective mean runner_up lead low high p_holm winner resolved"

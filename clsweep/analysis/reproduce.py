@@ -28,7 +28,6 @@ import pandas as pd
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
-from clsweep.display.cells import records_of
 from clsweep.display.numbers import setting
 
 
@@ -43,7 +42,7 @@ class Verdict(StrEnum):
     REFERENCE_ONLY = "reference only"
 
 
-Trials = list[dict[str, Any]]
+Trials = list[dict[Any, Any]]
 RESOLVABLE = (Verdict.AGREES, Verdict.DIFFERS, Verdict.NOT_RESOLVED)
 _PLACES = ("dataset", "encoder")
 _FIRST = (*_PLACES, "num_train", "epochs", "batch_size")  # of what differs in scale
@@ -88,13 +87,13 @@ class Printed:
     def finished(self) -> dict[str, Trials]:
         """The trials that have finished, by objective."""
         ended = self.trials[self.trials["status"] == "finished"]
-        return {str(name): records_of(group) for name, group in ended.groupby("objective")}
+        return {str(name): group.to_dict("records") for name, group in ended.groupby("objective")}
 
     @cached_property
-    def cells_of(self) -> dict[str, list[dict[str, Any]]]:
+    def cells_of(self) -> dict[str, Trials]:
         """The cells at the paper's scale, by objective."""
         groups = self.cells.groupby("objective", sort=False)
-        return {str(name): records_of(group) for name, group in groups}
+        return {str(name): group.to_dict("records") for name, group in groups}
 
 
 def half_widths(scores: Array, row: int, *, spread: float, rounding: float) -> tuple[float, float]:
@@ -127,7 +126,7 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
         | {"printed_note": row["note"]}
         | _answer(row, each)
         for each in tables
-        for row in records_of(each.rows)
+        for row in each.rows.to_dict("records")
     ]
     table = pd.DataFrame(rows, columns=columns)
     # How much a verdict says: any of those at the paper's scale, then as they stand above.
@@ -139,7 +138,7 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     return best[~twice].reset_index(drop=True)
 
 
-def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
+def _answer(row: Mapping[Any, Any], printed: Printed) -> dict[str, Any]:
     """Measured numbers, verdict and notes of one printed number."""
     if row["objective"] in printed.reference_only:
         return _judgement(Verdict.REFERENCE_ONLY)
@@ -162,7 +161,7 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
     return _measured(row, printed, scored[0])
 
 
-def _measured(row: Mapping[str, Any], printed: Printed, trial: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(row: Mapping[Any, Any], printed: Printed, trial: Mapping[str, Any]) -> dict[str, Any]:
     mine, names = printed.finished[row["objective"]], ("config", "seed", row["metric"])
     for name in _PLACES:  # noise is pooled within a data set and an encoder
         if not _is_empty(here := trial.get(name)):
@@ -197,7 +196,7 @@ def _measured(row: Mapping[str, Any], printed: Printed, trial: Mapping[str, Any]
     return columns | _judgement(Verdict.DIFFERS if low > 0 or high < 0 else Verdict.NOT_RESOLVED)
 
 
-def _in_place(trials: Trials, row: Mapping[str, Any], printed: Printed) -> Trials:
+def _in_place(trials: Trials, row: Mapping[Any, Any], printed: Printed) -> Trials:
     """The trials on the row's data set with its encoder; all where they have one that the table
     has not.
     """
@@ -212,7 +211,7 @@ def _in_place(trials: Trials, row: Mapping[str, Any], printed: Printed) -> Trial
     return trials
 
 
-def _matching(trials: Trials, row: Mapping[str, Any], settings: Sequence[str]) -> Trials | Note:
+def _matching(trials: Trials, row: Mapping[Any, Any], settings: Sequence[str]) -> Trials | Note:
     """The trials that have the row's settings, or why there are none."""
     for name in settings:
         if _is_empty(row[name]):
@@ -223,7 +222,7 @@ def _matching(trials: Trials, row: Mapping[str, Any], settings: Sequence[str]) -
     return trials
 
 
-def _cells(row: Mapping[str, Any], printed: Printed) -> list[dict[str, Any]]:
+def _cells(row: Mapping[Any, Any], printed: Printed) -> Trials:
     """The configurations of the study at the paper's scale that the number may belong to."""
     wanted = {name: row[name] for name in printed.settings if not _is_empty(row[name])}
     wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in _PLACES if row[n]}

@@ -16,20 +16,21 @@ from scipy import sparse, special
 
 from clsweep.analysis import CONFIDENCE
 from clsweep.analysis.array_types import Array, Codes
-from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts
 from clsweep.analysis.marginal_weights import MarginalWeights, marginal_weights
 from clsweep.analysis.noise import Noise, square_and_add
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
 from clsweep.analysis.score_table import (
+    SeedBlocks,
+    adjusted_for_seeds,
+    best_level,
     drop_nan_columns,
     mean_seeds,
     noise_variance,
     rounding,
     row_means,
 )
-from clsweep.analysis.seed_effects import SeedBlocks, adjusted_for_seeds
 from clsweep.analysis.sweep import Sweep
 
 

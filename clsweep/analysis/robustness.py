@@ -12,18 +12,21 @@ from numpy.typing import NDArray
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import best_setting, lead_of_incomplete, tuned_level, why_no_best
 from clsweep.analysis.bootstrap import in_resample_order
-from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import image_parts, spread_of, spread_without, widened
 from clsweep.analysis.nested import branch_note, conditional
 from clsweep.analysis.noise import half_width, square_and_add
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.response import Response, band, respond, slope
-from clsweep.analysis.score_table import drop_nan_columns, row_means
-from clsweep.analysis.seed_effects import adjusted_for_seeds, without_gaps
+from clsweep.analysis.score_table import (
+    adjusted_for_seeds,
+    best_level,
+    drop_nan_columns,
+    row_means,
+    without_gaps,
+)
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
 from clsweep.analysis.spread_intervals import limited, spread_intervals
-from clsweep.analysis.sweep import WORST, Sweep, check_by
-from clsweep.analysis.threads import in_threads
+from clsweep.analysis.sweep import WORST, Sweep, check_by, in_threads
 
 ROBUSTNESS_COLUMNS = with_notes(
     "objective num_configs num_seeds num_failed mean mean_low mean_high sd sd_low sd_high sd_star "

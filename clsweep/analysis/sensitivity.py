@@ -21,12 +21,10 @@ from clsweep.analysis.array_types import Array, Codes
 from clsweep.analysis.nested import nested_as_factor
 from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
-from clsweep.analysis.score_table import noise_variance
-from clsweep.analysis.seed_effects import without_seeds
+from clsweep.analysis.score_table import noise_variance, without_seeds
 from clsweep.analysis.sobol import draws, inert_totals
 from clsweep.analysis.surrogate import Space, Surrogate, cross_validate, fit, off_axis, read_space
-from clsweep.analysis.sweep import Sweep
-from clsweep.analysis.threads import in_threads
+from clsweep.analysis.sweep import Sweep, in_threads
 
 SENSITIVITY_COLUMNS = with_notes(
     "objective method term order first first_low first_high total total_low total_high null "

@@ -8,8 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.cross_fit import best_level, worst_tenth
-from clsweep.analysis.score_table import mean_seeds, noise_variance, rounding, row_means
+from clsweep.analysis.score_table import (
+    best_level,
+    mean_seeds,
+    noise_variance,
+    rounding,
+    row_means,
+    worst_tenth,
+)
 
 # The tolerance area reaches this many times `within` down from the best: 10 points for 1.
 AREA_WIDTHS = 10.0

@@ -8,8 +8,7 @@ import numpy as np
 
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import percentile_interval, resampled, shrunk_means
-from clsweep.analysis.cross_fit import best_level, selection_bias, worst_tenth
-from clsweep.analysis.score_table import row_means
+from clsweep.analysis.score_table import best_level, row_means, selection_bias, worst_tenth
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_of_means, spread_statistics
 
 # What cannot be below 0, and the most that it can be.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,8 +17,7 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.image_intervals import ImageEffects, TrialHits
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.score_table import row_means
-from clsweep.analysis.seed_effects import adjusted_for_seeds, num_unconnected
+from clsweep.analysis.score_table import adjusted_for_seeds, num_unconnected, row_means
 from clsweep.display.numbers import setting_column
 from clsweep.errors import nearest
 
@@ -24,6 +25,7 @@ ENDED_STATUSES = ("finished", "skipped", "stopped", "failed")  # the worst last
 EVEN_SAMPLERS = ("grid", "qmc", "random")
 ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
 LABEL_KEYS = ("objective", "config", "seed")
+NUM_THREADS = 2  # sweeps side by side: the interpreter's own work lets no more run at once
 ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
 # What a failed trial counts as, in every statistic: the worst score of the objectives that are
 # compared (`counted_alike`), the score of a guess, or nothing.
@@ -253,7 +255,7 @@ class Sweep:
     @cached_property
     def means(self) -> Array:
         """(n,) mean score over the seeds present, NaN for a configuration without any; where scores
-        are missing, the least-squares mean beside the seeds (`seed_effects.adjusted_for_seeds`).
+        are missing, the least-squares mean beside the seeds (`score_table.adjusted_for_seeds`).
         """
         means = np.full(len(self.scores), np.nan)
         means[self.alive] = row_means(adjusted_for_seeds(self.scores[self.alive]))
@@ -344,3 +346,14 @@ def as_far_as_levels(differences: pd.DataFrame, sweeps: Sequence[Sweep]) -> pd.D
 def no_further(differences: pd.DataFrame, most: float) -> pd.DataFrame:
     """Intervals `low`, `high` of differences that end at the largest there can be: 1 of shares."""
     return differences.assign(**{n: differences[n].clip(-most, most) for n in ("low", "high")})
+
+
+def in_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """`work` of each sweep or pair of sweeps, in their order: the arrays are large, and numpy lets
+    go of the interpreter.
+    """
+    # The matrices are small: a thread of the linear algebra mostly waits.
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(1), ThreadPoolExecutor(min(NUM_THREADS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(work, items))

@@ -10,13 +10,18 @@ import pandas as pd
 
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import in_resample_order, percentile_interval, resampled
-from clsweep.analysis.cross_fit import best_level, selection_bias
 from clsweep.analysis.image_intervals import image_parts, widened
 from clsweep.analysis.reasons import Reason, note, noted, with_notes
 from clsweep.analysis.response import Response
 from clsweep.analysis.robustness import including, shrunk_to_spread, statistic_intervals
-from clsweep.analysis.score_table import drop_nan_columns, rounding, row_means
-from clsweep.analysis.seed_effects import without_gaps
+from clsweep.analysis.score_table import (
+    best_level,
+    drop_nan_columns,
+    rounding,
+    row_means,
+    selection_bias,
+    without_gaps,
+)
 from clsweep.analysis.spread import AREA_WIDTHS
 from clsweep.analysis.sweep import Sweep
 

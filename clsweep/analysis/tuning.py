@@ -13,14 +13,21 @@ from scipy import special
 from clsweep.analysis import CONFIDENCE, TAIL
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.bootstrap import FEW_RESAMPLES, noisy_tables
-from clsweep.analysis.cross_fit import best_level, cross_fit_folds
 from clsweep.analysis.image_intervals import image_parts
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.response import Response
 from clsweep.analysis.robustness import including, statistic_intervals
-from clsweep.analysis.score_table import EPSILON, drop_nan_columns, rounding, row_means
-from clsweep.analysis.seed_effects import without_gaps, without_seeds
+from clsweep.analysis.score_table import (
+    EPSILON,
+    best_level,
+    cross_fit_folds,
+    drop_nan_columns,
+    rounding,
+    row_means,
+    without_gaps,
+    without_seeds,
+)
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.numbers import setting
 

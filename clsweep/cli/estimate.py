@@ -27,8 +27,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.resources import prepare_files, require_capacity, this_machine, visible_gpus
 from clsweep.data.locations import DataPlace
 from clsweep.display.numbers import byte_size, duration, number, work
-from clsweep.display.printing import Format, print_note, print_table
-from clsweep.display.text import say
+from clsweep.display.printing import Format, print_note, print_table, say
 from clsweep.errors import RequestError
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.schema import ResourcesSection

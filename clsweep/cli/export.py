@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from clsweep.catalog import COMPONENT
 from clsweep.display.numbers import count, fixed
-from clsweep.display.printing import print_note
-from clsweep.display.text import say
+from clsweep.display.printing import print_note, say
 from clsweep.errors import RequestError, first_line
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import open_folder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from clsweep.cli.options import argument, option, with_groups
-from clsweep.display.text import say
+from clsweep.display.printing import say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:

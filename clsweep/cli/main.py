@@ -18,13 +18,11 @@ from clsweep.cli.endings import (
     missing_extra,
     mistake,
     require_words,
-    robust_streams,
 )
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
 from clsweep.cli.options import option, print_version
-from clsweep.display.printing import print_note
-from clsweep.display.text import say
+from clsweep.display.printing import print_note, robust_streams, say
 from clsweep.errors import RequestError, UserError
 
 app = typer.Typer(

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM
 from clsweep.cli.options import argument, option
-from clsweep.display.text import say
+from clsweep.display.printing import say
 from clsweep.errors import RequestError
 
 # What nodes are started by, or with; on AWS Ray itself starts them, with `cluster.yaml`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import glob
 import inspect
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -12,9 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_
 
 import typer
 
-from clsweep.cli.endings import command_line
-from clsweep.display.printing import Format
-from clsweep.display.text import say
+from clsweep.display.printing import Format, say
 from clsweep.errors import RequestError
 from clsweep.version import VERSION
 
@@ -224,3 +223,14 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     called.__annotations__ = {each.name: each.annotation for each in parameters}
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return called
+
+
+def command_line(*words: object, **options: object) -> str:
+    """A command line to be typed again, without options of None, False or the default."""
+    line = ["clsweep", *map(str, words)]
+    for name, given in options.items():
+        values = given if isinstance(given, list) else [given]
+        for value in values:
+            if value not in (None, "", False) and (name, value) != ("address", "local"):
+                line += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return shlex.join(line)

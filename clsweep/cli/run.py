@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from clsweep.cli.endings import EXIT_INTERRUPTED, command_line, exit_as, print_end
+from clsweep.cli.endings import EXIT_INTERRUPTED, exit_as, print_end
 from clsweep.cli.options import (
     OutputOptions,
     ResultsOptions,
@@ -19,11 +19,11 @@ from clsweep.cli.options import (
     StudyOptions,
     StudyPath,
     Trust,
+    command_line,
     option,
     with_groups,
 )
-from clsweep.display.printing import Format, print_note
-from clsweep.display.text import say
+from clsweep.display.printing import Format, print_note, say
 
 if TYPE_CHECKING:
     from clsweep.opened_results import Results

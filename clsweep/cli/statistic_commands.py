@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from clsweep.cli.endings import print_hints, print_next, require_exclusive
+from clsweep.cli.endings import require_exclusive
 from clsweep.cli.options import (
     FormatOption,
     FullResultsOptions,
@@ -24,8 +24,7 @@ from clsweep.cli.options import (
     with_groups,
 )
 from clsweep.display.numbers import count
-from clsweep.display.printing import Format, print_note, print_table
-from clsweep.display.text import say
+from clsweep.display.printing import Format, print_hints, print_next, print_note, print_table, say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from clsweep.cli.endings import print_hints, print_next
 from clsweep.cli.options import OutputOptions
-from clsweep.display.cells import records_of
-from clsweep.display.printing import Format, print_note, print_table
-from clsweep.display.text import say
+from clsweep.display.printing import Format, print_hints, print_next, print_note, print_table, say
 from clsweep.errors import RequestError
 from clsweep.statistics import reproduce as paper
 from clsweep.statistics.statistic import Statistic, filled, with_levels
-from clsweep.sweeps.notes import notes_of, reference_notes, version_notes
+from clsweep.sweeps.notes import notes_of, records_of, reference_notes, version_notes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.catalog.rows import Row
-from clsweep.cli.endings import print_hints
 from clsweep.cli.options import OutputOptions
 from clsweep.display.numbers import Number, duration, is_number, texts_of
-from clsweep.display.printing import Format, print_table
+from clsweep.display.printing import Format, print_hints, print_table
 from clsweep.results.reading import StudyTables, open_folder
 from clsweep.results.schemas import TRIAL_STATUSES
 from clsweep.results.standings import TrialCounts, drop_order
@@ -109,7 +108,7 @@ def _on_fresh(results: Results, row: Row) -> Row:
 
 def _pick(results: Results, own: Row) -> Row:
     """The row of `recommend` with the best setting of an objective, of its cell if it has one."""
-    from clsweep.display.cells import records_of
+    from clsweep.sweeps.notes import records_of
 
     picked = records_of(results.recommend().query("kind == 'best'"))
     names = [name for name in (*FACTORS, "objective") if name in own]

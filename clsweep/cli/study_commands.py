@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clsweep.cli.endings import print_next, require_exclusive
+from clsweep.cli.endings import require_exclusive
 from clsweep.cli.options import (
     FormatOption,
     Settings,
@@ -19,8 +19,7 @@ from clsweep.cli.options import (
     option,
     with_groups,
 )
-from clsweep.display.printing import Format, print_note, print_table
-from clsweep.display.text import json_text, say
+from clsweep.display.printing import Format, json_text, print_next, print_note, print_table, say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
 from clsweep.cli.conditions import selected
 from clsweep.cli.status import MOST_OF_ERROR
-from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number, setting_column, texts_of
 from clsweep.errors import RequestError, nearest
 from clsweep.opened_results import Results
@@ -24,7 +23,7 @@ from clsweep.study.factors import factors_of
 from clsweep.study.space import declared_axes
 from clsweep.sweeps.fresh_seeds import ranking as ranking_of
 from clsweep.sweeps.fresh_seeds import unconfirmed
-from clsweep.sweeps.notes import CONFIRMED_ON_TEST, version_notes
+from clsweep.sweeps.notes import CONFIRMED_ON_TEST, records_of, version_notes
 
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")

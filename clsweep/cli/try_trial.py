@@ -12,8 +12,7 @@ from clsweep.catalog.ownership import is_taken
 from clsweep.catalog.plugins import error_line
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
-from clsweep.display.printing import print_note, screen_width
-from clsweep.display.text import say
+from clsweep.display.printing import print_note, say, screen_width
 from clsweep.errors import RequestError, first_line, nearest
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from clsweep.display.numbers import setting
-from clsweep.display.text import say
+from clsweep.display.printing import say
 from clsweep.errors import RequestError
 from clsweep.study.design import PlannedTrial, Study
 

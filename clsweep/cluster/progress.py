@@ -19,8 +19,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.search_budget import SearchBudget
 from clsweep.cluster.stall import RunningTrial
 from clsweep.display.numbers import count, duration, fixed
-from clsweep.display.printing import laid_out
-from clsweep.display.text import printable, shortened
+from clsweep.display.printing import laid_out, printable, shortened
 from clsweep.results.standings import TrialCounts, drop_order
 
 # Between plain lines: at the beginning, and later.

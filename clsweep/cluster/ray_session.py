@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
-from clsweep.display.text import say
+from clsweep.display.printing import say
 from clsweep.errors import RequestError
 from clsweep.machine import here, living, num_cores
 

@@ -28,7 +28,7 @@ from clsweep.cluster.mailbox import append_epoch, request_checkpoints, write_sta
 from clsweep.cluster.preemption import saved_on_term
 from clsweep.cluster.schedulers.asha import AshaConfig
 from clsweep.data.locations import DataPlace
-from clsweep.display import text
+from clsweep.display.printing import say
 from clsweep.errors import RequestError
 from clsweep.study.design import placed_baselines
 from clsweep.study.schema import ResourcesSection
@@ -373,7 +373,7 @@ def keep_references(folder: ResultsFolder, task: Any) -> None:
     try:
         folder.add_references(ray.get(task))
     except ray.exceptions.RayError as error:
-        text.say(f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}")
+        say(f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}")
 
 
 def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list[Row]:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from clsweep.display import numbers
-from clsweep.display.text import cell, is_numeric, legible
+from clsweep.display.printing import cell, is_numeric, legible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +23,6 @@ class Cells:
     is_numeric: tuple[bool, ...]
     rows: tuple[tuple[str, ...], ...]
     left: int
-
-
-def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame by the names of its columns."""
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def frame_cells(

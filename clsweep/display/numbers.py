@@ -1,5 +1,5 @@
 """Every number that clsweep shows is made a text here: settings, scores, intervals, counts, sizes,
-durations and columns of them.
+durations, columns of them, and what stands beside them in a sentence.
 
 A hyperparameter's value reads the same wherever it stands. Imports nothing but the standard
 library, so that every layer may use it.
@@ -15,6 +15,7 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
+THRESHOLD = 0.05  # of a corrected p-value, from which on a claim is none
 SMALL, LARGE = 1e-4, 1e9  # from there on in scientific notation
 _ROUNDING = 1e-9  # of the largest number of a column: anything smaller is a computed zero
 _MOST = 12
@@ -250,3 +251,55 @@ def form_of(floats: Sequence[float], digits: int | None = None) -> Callable[[flo
 
 def _significant(value: float) -> str:
     return f"{value:.0f}" if 1e4 <= abs(value) < LARGE else f"{value:.4g}"
+
+
+# In sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """Names and units in the sentences."""
+
+    metric: str
+    unit: str = ""  # of the metric: "%", "nats" or ""
+    mode: str = "max"  # or "min", which values of the metric are good
+    within: float = 1.0  # how far from the best still counts as good, in points
+    swept: bool = True  # whether any objective has settings to choose from
+
+    def level(self, value: float, low: Any = math.nan, high: Any = math.nan) -> str:
+        """A value of the metric with its interval, as in a table: `94.10 % [93.25, 94.95]`."""
+        is_known = all(is_number(end) and math.isfinite(end) for end in (low, high))
+        ends = {"low": low, "high": high} if is_known else {}
+        level = Number(value=value, spread=value / 100, is_fine=abs(value) <= 1, **ends)
+        text, apart, seen = texts_of([level])[0].partition(" ")
+        return f"{text} {self.unit}".rstrip() + apart + seen
+
+    def amount(self, value: float) -> str:
+        """A difference of two values: `1.8 points`, `1 point`."""
+        text = number(value)
+        unit = {"%": "points", "nats": "nats"}.get(self.unit, self.unit)
+        if text in ("1", "-1"):
+            unit = unit.removesuffix("s")
+        return f"{text} {unit}".rstrip()
+
+
+def known(*values: Any) -> bool:
+    """True if all are finite numbers, numpy's too; a truth value is none."""
+    plain = [value.item() if hasattr(value, "item") else value for value in values]
+    numbers = [x for x in plain if isinstance(x, int | float) and not isinstance(x, bool)]
+    return len(numbers) == len(plain) and all(map(math.isfinite, numbers))
+
+
+def p_value(p: float) -> str:
+    """`0.0503`: with as many digits as tell it from the threshold."""
+    return number(p, apart_from=THRESHOLD)
+
+
+def joined(texts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)
+
+
+def num_of(num: float, one: str, several: str) -> str:
+    text = number(num)
+    return f"{text} {one if text == '1' else several}"

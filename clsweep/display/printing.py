@@ -1,15 +1,19 @@
-"""Tables on the screen and as text: one list of rows, four formats."""
+"""All that is printed for eyes: text that is no order or markup where it is shown, tables in four
+formats, notes and what to type next, and the standard streams that take it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import math
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple, TextIO
@@ -18,15 +22,104 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from clsweep.display.text import (
-    cell,
-    is_numeric,
-    json_text,
-    markdown_table,
-    printable,
-    say,
-    spreadsheet,
+from clsweep.display.numbers import fixed
+from clsweep.errors import RequestError
+
+# Control characters and halves of pairs: no XML may hold them, no terminal shows them.
+_UNSEEN = "\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff"
+# What XML 1.0 forbids, and so HTML and an SVG; tabs and C1 controls it allows.
+_ILLEGIBLE = re.compile(f"[{_UNSEEN}\ufffe\uffff]")
+# What a terminal obeys instead of showing it, marks that turn the direction of a text among it, and
+# what cannot be encoded; lines may break.
+_TURNING = "\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_CONTROLS = re.compile(f"[{_UNSEEN}\t\r\x7f-\x9f\u2028\u2029{_TURNING}]")
+
+# What a spreadsheet reads as a formula, unless it is a number; a dash alone is none.
+_FORMULA = re.compile(r"[=+\-@\t\r\n].", re.DOTALL)
+MOST_SHOWN = 2_000  # characters of one cell for eyes, whoever wrote them
+
+# Markdown in which text stays text.
+MD_ESCAPES = str.maketrans({mark: f"\\{mark}" for mark in "\\|<`*&~$"})
+# An emphasis or a link; batch_size and [0.40, 0.55] are none.
+_MD_EDGE = re.compile(r"(?<!\w)_|_(?!\w)|](?=[(\[:])")
+
+# What a column of numbers may hold besides: "0.48 [0.40, 0.55]", "1.2e-05", "0.05..0.08", "12 %",
+# "< 0.001".
+_FIGURES = re.compile(
+    r"(?=.*\d)(?:[-−+<>≤≥~≈±=.,:;%×()\[\]\s\d–…]|(?<=\d)e(?=[-+]?\d)|\binf\b)*|-?inf|n/a|[-–—]",
+    re.IGNORECASE,
 )
+
+
+def legible(text: str) -> str:
+    """Text with U+FFFD in the place of every character that XML forbids."""
+    return _ILLEGIBLE.sub("\ufffd", text)
+
+
+def printable(text: str) -> str:
+    """Text whose control characters are seen: a terminal shows `\\x1b`, and obeys nothing."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def json_text(text: str) -> str:
+    """JSON in which the control characters that it may hold as they are stand as escapes."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def say(text: str = "", *, file: TextIO | None = None) -> None:
+    """Print a text for eyes, at once; whatever is in it, nothing of it is an order."""
+    print(printable(text), file=file, flush=True)
+
+
+def shortened(text: str, most: int = MOST_SHOWN) -> str:
+    """The beginning of a text, and how much more there is."""
+    more = len(text) - most
+    return f"{text[:most]} ... ({more:,} more characters)" if more > 0 else text
+
+
+def spreadsheet(value: Any) -> Any:
+    """A value of a CSV file: no text is a formula, or holds a control character."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    if _FORMULA.match(value):
+        try:
+            float(value)
+        except ValueError:
+            return f"'{text}"
+    return text
+
+
+def cell(value: Any, digits: int = 2) -> str:
+    """One value for eyes: no trailing noise, nothing for what does not exist, and no order."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return fixed(value, digits) if isinstance(value, float) else printable(shortened(str(value)))
+
+
+def is_numeric(texts: Iterable[str]) -> bool:
+    """True if a column holds only numbers, so that it is set to the right."""
+    filled = [text for text in texts if text]
+    return bool(filled) and all(_FIGURES.fullmatch(text) for text in filled)
+
+
+def markdown(text: str, marks: re.Pattern[str] = _MD_EDGE) -> str:
+    """One line of Markdown in which `text` stays text; `marks` match what is escaped in its place
+    only.
+    """
+    return marks.sub(r"\\\g<0>", legible(" ".join(text.split())).translate(MD_ESCAPES))
+
+
+def markdown_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], is_right: Sequence[bool]
+) -> str:
+    """A Markdown table; `is_right` says of every column whether it is set to the right."""
+    rule = ["---:" if right else "---" for right in is_right]
+    head, *lines = [[markdown(text) for text in row] for row in (columns, *rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))
+
+
+# Tables
 
 # A column of texts that is wider may be folded, but to no less than LEAST_WIDTH, and no word or
 # number of up to WHOLE_WORD characters is broken. A longer one, as a name is, breaks behind a mark.
@@ -238,3 +331,83 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+def print_hints(
+    left_out: Sequence[str], meanings: Sequence[str], *, explain: bool, command: str = ""
+) -> None:
+    """Under a table: what its columns are, and which options say more. `command` has these options,
+    where that is another one than was typed.
+    """
+    if explain:
+        say()
+        for line in meanings:
+            print_note(line)
+    more = [f"--wide adds {', '.join(left_out)}"] if left_out else []
+    more += [] if explain else ["--explain says what the columns are"]
+    if more:
+        print_note(f"({' '.join([command, '; '.join(more)]).strip()})")
+
+
+def print_next(command: str) -> None:
+    """The last line: what to type next, never broken; nothing where nothing is to be done."""
+    if command:
+        say(f"Next: {command}")
+
+
+# The standard streams of a command: who reads them may leave, a disk may be full, an encoding may
+# lack a letter, and they may not be there at all.
+
+
+class _Stream(io.FileIO):
+    """A standard stream that fails once: from then on it takes all and shows nothing."""
+
+    failure = ""
+
+    def __init__(self, descriptor: int, *, patient: bool) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._patient = patient
+
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError as error:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+            if not isinstance(error, BrokenPipeError):
+                self.failure = f"standard output cannot be written: {error.strerror}"
+            if not self._patient:  # else `clsweep trials DIR | head`
+                raise RequestError(self.failure) if self.failure else SystemExit(0) from None
+        return super().write(data)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def robust_streams(*, patient: bool) -> Iterator[None]:
+    """Standard streams that end no command with a traceback; others, as a notebook's, stay. Where
+    the reader has left, it ends with 0; `patient`: it goes on, as no trial is lost with a pager.
+
+    Raises:
+        RequestError: the output could not be written.
+    """
+    for descriptor in range(3):  # else the next file that is opened would be standard output
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    out = None
+    for descriptor, name in ((2, "stderr"), (1, "stdout")):
+        if (old := getattr(sys, name)) is getattr(sys, f"__{name}__"):
+            out = _Stream(descriptor, patient=patient or name == "stderr")
+            how: dict[str, Any] = {
+                "encoding": "utf-8",
+                "line_buffering": True,
+                "write_through": False,
+            }
+            how = {key: getattr(old, key, value) for key, value in how.items()}
+            setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(out), errors="replace", **how))
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        if out and out.failure:
+            raise RequestError(out.failure)

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clsweep.display.text import legible
+from clsweep.display.printing import legible
 from clsweep.processes import submit, submit_once
 
 if TYPE_CHECKING:

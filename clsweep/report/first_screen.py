@@ -11,8 +11,7 @@ import pandas as pd
 
 from clsweep.analysis.best_setting import nameable_rows
 from clsweep.analysis.reasons import Reason
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, setting_column, work
+from clsweep.display.numbers import count, joined, known, num_of, setting_column, work
 from clsweep.report.content import Section, Step
 from clsweep.statistics import compare, leaderboard, reproduce
 from clsweep.statistics.computed import ReportContext, Statistics, context_of, of_each
@@ -28,8 +27,7 @@ from clsweep.statistics.robustness import not_measured
 from clsweep.statistics.search_history import history, history_figure
 from clsweep.statistics.statistic import with_levels
 from clsweep.statistics.verdicts import verdict_of
-from clsweep.statistics.wording import joined, known, num_of
-from clsweep.sweeps.notes import cause, notes_of, worded
+from clsweep.sweeps.notes import cause, notes_of, records_of, worded
 
 MANY_VALUES = 3  # of the protocol: more are given as a range
 

@@ -18,7 +18,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from clsweep.display.cells import frame_cells
-from clsweep.display.text import legible, spreadsheet
+from clsweep.display.printing import legible, spreadsheet
 from clsweep.display.theme import scripts, themed
 from clsweep.report.content import Report
 from clsweep.report.glossary import pattern, term_of

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.display.cells import frame_cells
-from clsweep.display.text import markdown, markdown_table
+from clsweep.display.printing import markdown, markdown_table
 from clsweep.display.theme import scripts
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores

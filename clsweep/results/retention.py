@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from clsweep.analysis import RankKey
+from clsweep.analysis.score_table import RankKey
 from clsweep.catalog.rows import Row
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.standings import Standings

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clsweep.analysis import RankKey, rank_key
+from clsweep.analysis.score_table import RankKey, rank_key
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import mentioned

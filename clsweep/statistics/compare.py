@@ -12,10 +12,9 @@ from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.pair_sentences import compared
+from clsweep.statistics.pair_sentences import compared, needed
 from clsweep.statistics.report_objects import Figure
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
-from clsweep.statistics.wording import needed
 from clsweep.sweeps.notes import status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
 

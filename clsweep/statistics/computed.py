@@ -15,9 +15,10 @@ import pandas as pd
 
 from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, Sweep
 from clsweep.catalog.plugins import Plugin, active, declare
+from clsweep.display.numbers import Wording
 from clsweep.errors import RequestError, UserError, nearest
 from clsweep.processes import is_parallel, shared, submit
-from clsweep.statistics.report_objects import Sentences, Wording
+from clsweep.statistics.report_objects import Sentences
 from clsweep.sweeps.notes import worded
 from clsweep.sweeps.study_data import StudyData
 

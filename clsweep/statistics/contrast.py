@@ -14,18 +14,18 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import LABEL_KEYS, Sweep, as_far_as_levels
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
+from clsweep.display.numbers import interval, known, num_of, number
 from clsweep.display.theme import GREY
 from clsweep.errors import MAX_LINES, RequestError, nearest
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
+from clsweep.statistics.pair_sentences import needed
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, p_of
-from clsweep.statistics.wording import interval, known, needed, num_of, number
 from clsweep.sweeps.named_contrasts import contrasts_with
-from clsweep.sweeps.notes import cause, status_text
+from clsweep.sweeps.notes import cause, records_of, status_text
 from clsweep.sweeps.study_data import StudyData
 
 NO_ROOM = "no room for the published"

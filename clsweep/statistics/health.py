@@ -12,12 +12,11 @@ from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Sweep
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import is_number
+from clsweep.display.numbers import is_number, num_of, number
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.report_objects import Sentences
 from clsweep.statistics.statistic import Column, Statistic, fraction, p_of
-from clsweep.statistics.wording import num_of, number, passes
+from clsweep.sweeps.notes import passes, records_of
 from clsweep.sweeps.study_data import StudyData, worker_seconds
 
 HEALTH_COLUMNS = {

@@ -7,16 +7,14 @@ from typing import Any
 import pandas as pd
 
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import Number, is_number, work
+from clsweep.display.numbers import Number, Wording, is_number, joined, work
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.health import health
 from clsweep.statistics.recommend import recommend
-from clsweep.statistics.report_objects import Sentences, Wording
+from clsweep.statistics.report_objects import Sentences
 from clsweep.statistics.robustness import robustness
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, half, level_cell
-from clsweep.statistics.wording import joined, text_in
-from clsweep.sweeps.notes import references_apart
+from clsweep.sweeps.notes import records_of, references_apart, text_in
 
 FRESH = ("fresh", "fresh_low", "fresh_high")
 _SCORES = ["score", "low", "high", "num_seeds", *FRESH, "when_tuned"]

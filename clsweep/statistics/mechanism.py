@@ -16,16 +16,14 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import setting
+from clsweep.display.numbers import Wording, interval, joined, number, setting
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, fraction, p_of
-from clsweep.statistics.wording import interval, joined, number, passes
-from clsweep.sweeps.notes import status_text
+from clsweep.sweeps.notes import passes, records_of, status_text
 from clsweep.sweeps.study_data import StudyData
 
 # then the metric under its own name, and every diagnostic that any trial has

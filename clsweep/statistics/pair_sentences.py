@@ -12,24 +12,20 @@ from dataclasses import dataclass
 import pandas as pd
 
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.statistics.report_objects import Sentences, Unresolved, Wording
-from clsweep.statistics.wording import (
-    along,
-    interval,
-    joined,
-    known,
-    needed,
-    number,
-    passes,
-    places_of,
+from clsweep.display.numbers import Wording, count, interval, joined, known, number
+from clsweep.statistics.report_objects import Sentences, Unresolved
+from clsweep.sweeps.notes import (
+    NOTES_APART,
+    cause,
+    is_measured,
+    is_resolved,
+    records_of,
+    seen_from,
     text_in,
 )
-from clsweep.sweeps.notes import NOTES_APART, cause, is_measured
 
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 MANY_PAIRS = 12  # more are counted, not named
-_TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
 
 
 @dataclass(frozen=True)
@@ -117,28 +113,6 @@ def by_value(pairs: pd.DataFrame, by: str, stat: str, words: Wording) -> Sentenc
     return (*sentences, *_not_compared([*lost.values()], _KINDS[stat].compared))
 
 
-def robust(spreads: pd.DataFrame) -> Sentences:
-    """Who depends least on its settings, from `compare` of stat "std"."""
-    measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
-    if not measured:
-        return ()
-    names = dict.fromkeys(row[side] for row in measured for side in "ab")
-    won = [
-        seen_from(row, row["winner"], null=1.0) for row in measured if is_resolved(row, null=1.0)
-    ]
-    for name in names:
-        own = [pair for pair in won if pair["a"] == name]
-        if len(own) == len(names) - 1:  # the next best one is the one to name
-            other, whose = min((pair["value_b"], pair["b"]) for pair in own)
-            seen = f"SD* {number(own[-1]['value_a'])}, against {number(other)} of {whose}"
-            return (f"{name} depends least on its settings: {seen}.",)
-    if not won:
-        return ("No objective is shown to depend less on its settings than another.",)
-    pairs = [f"{pair['a']} less than {pair['b']}" for pair in won[:2]]
-    more = f", and {len(won) - 2} more such pairs" if len(won) > 2 else ""
-    return (f"Some depend less on their settings: {joined(pairs)}{more}.",)
-
-
 def _not_compared(rows: Sequence[Row], measured: str) -> Sentences:
     """Pairs of which nothing was measured, a sentence for each cause."""
     pairs: dict[str, list[str]] = {}
@@ -180,27 +154,39 @@ def _undecided(
     return tuple(few)
 
 
-def is_resolved(row: Row, null: float) -> bool:
-    """True if there is a winner, and interval and p-value agree with it."""
-    if not passes(row):
-        return False
-    # The ratio of spreads is small where a is the better.
-    above = (row["winner"] == row["a"]) == (null == 0.0)
-    bound = row["low"] if above else row["high"]
-    return known(bound) and (bound > null if above else bound < null)
+def places_of(
+    by: str, rows: Sequence[Row], winners: Sequence[str | None]
+) -> dict[str | None, list[str]]:
+    """Each winner, or None where there is none -> the values or bins of `by` of its rows."""
+    places: dict[str | None, list[str]] = {}
+    for winner, row in zip(winners, rows, strict=True):
+        places.setdefault(winner, []).append(text_in(row["region"]).removeprefix(f"{by}="))
+    return places
 
 
-def seen_from(row: Row, name: str, *, null: float = 0.0) -> Row:
-    """A pair as one of both sees it: `a` is that one, and the numbers are turned with it."""
-    if row["a"] == name:
-        return row
-    low, high, lead = row["low"], row["high"], row["estimate"]
-    turned = {"estimate": -lead, "low": -high, "high": -low}
-    if null == 1.0:
-        turned = {"estimate": _inverse(lead), "low": _inverse(high), "high": _inverse(low)}
-    return row | turned | {new: row[old] for new, old in _TURNED.items()}
+def along(by: str, claims: Sequence[str], unresolved: Sequence[str]) -> str:
+    """`Along tau, dcl is best at 0.1; at 0.2 and 0.5 it is not resolved.`"""
+    rest = f"; at {joined(unresolved)} it is not resolved" if unresolved else ""
+    return f"Along {by}, {joined(claims)}{rest}."
 
 
-def _inverse(value: float) -> float:
-    """1 / value; 0 of infinity and of what is not known, which then counts as open."""
-    return 1 / value if known(value) and value > 0 else 0.0
+def depends(objective: str, param: str, r2: float) -> str:
+    """Of the only hyperparameter, whose share of the variance says nothing."""
+    return f"{objective} depends on {param}: it predicts settings left out (R2 = {number(r2)})."
+
+
+def needed(row: Row, column: str = "") -> str:
+    """The trials that would resolve the row with 80 % power: `15 to 200 seeds (80 % interval; 40 if
+    it is as large as it looks)`, `15 seeds or more, ...`; nothing where that is not known. Of a
+    column alone: `15 to 200`, `15 or more`.
+    """
+    name = column or ("needs_configs" if known(row.get("needs_configs")) else "needs_seeds")
+    seen, low, high = (row.get(each) for each in (name, "needs_low", "needs_high"))
+    if low is None or high is None or not known(low) or (column and seen != seen):  # NaN
+        return ""
+    unit = "" if column else " seeds" if name == "needs_seeds" else " configurations"
+    if seen is None or not known(seen, high):
+        return f"{count(low)}{unit} or more{', how many cannot be said yet' if unit else ''}"
+    ends = f"{count(low)} to {count(high)}" if low < high else count(low)
+    about = f" (80 % interval; {count(seen)} if it is as large as it looks)" if unit else ""
+    return f"{ends}{unit}{about}"

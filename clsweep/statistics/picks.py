@@ -10,14 +10,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import TAIL, seed_effects
+from clsweep.analysis import TAIL
 from clsweep.analysis.array_types import Array
-from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.image_intervals import ImageEffects, image_parts, stack_effects
 from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.score_table import row_means
-from clsweep.analysis.seed_effects import adjusted_for_seeds
+from clsweep.analysis.score_table import adjusted_for_seeds, best_level, row_means, without_gaps
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
@@ -144,7 +142,7 @@ def _best_level(sweep: Sweep, known: NDArray[np.bool_]) -> float:
     rows = np.flatnonzero(sweep.alive)[known]
     if not rows.size:
         return -np.inf
-    values = seed_effects.without_gaps(sweep.scores[rows])
+    values = without_gaps(sweep.scores[rows])
     return float(best_level(values, image_parts(sweep.images, rows)))
 
 

@@ -10,13 +10,13 @@ import pandas as pd
 from clsweep.analysis import confirmation
 from clsweep.analysis import recommend as analysis
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
+from clsweep.display.numbers import Wording, interval, known, num_of
 from clsweep.statistics import charts
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Wording
+from clsweep.statistics.report_objects import Figure, Sentences
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, whole_number
-from clsweep.statistics.wording import interval, known, num_of
+from clsweep.sweeps.notes import records_of
 from clsweep.sweeps.study_data import StudyData
 
 SCORED_ON = {"search": "search", "fresh": "fresh seeds", "test": "test split"}
@@ -246,7 +246,7 @@ _FRESH_FORMULAS = described(
     fresh="mean of the metric over the fresh seeds that finished",
     fresh_low="95 % t-interval of that mean, as far as the metric goes; none with one seed. For "
     "new images it reaches further by what the picking owes to the images "
-    "(cross_fit.selection_bias)",
+    "(score_table.selection_bias)",
     fresh_high="its upper end",
     fresh_seeds="fresh seeds that finished",
     fresh_failed="fresh seeds that failed, which count in no mean",

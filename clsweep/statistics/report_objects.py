@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from clsweep.display.numbers import Number, is_number, number, texts_of
 from clsweep.display.theme import Picture, draw_chart, legible_spec, themed
 
 if TYPE_CHECKING:
@@ -35,33 +33,6 @@ class Unresolved(str):
 def resolved_only(sentences: Sentences) -> Sentences:
     """Those that say something."""
     return tuple(sentence for sentence in sentences if not isinstance(sentence, Unresolved))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wording:
-    """Names and units in the sentences."""
-
-    metric: str
-    unit: str = ""  # of the metric: "%", "nats" or ""
-    mode: str = "max"  # or "min", which values of the metric are good
-    within: float = 1.0  # how far from the best still counts as good, in points
-    swept: bool = True  # whether any objective has settings to choose from
-
-    def level(self, value: float, low: Any = math.nan, high: Any = math.nan) -> str:
-        """A value of the metric with its interval, as in a table: `94.10 % [93.25, 94.95]`."""
-        is_known = all(is_number(end) and math.isfinite(end) for end in (low, high))
-        ends = {"low": low, "high": high} if is_known else {}
-        level = Number(value=value, spread=value / 100, is_fine=abs(value) <= 1, **ends)
-        text, apart, seen = texts_of([level])[0].partition(" ")
-        return f"{text} {self.unit}".rstrip() + apart + seen
-
-    def amount(self, value: float) -> str:
-        """A difference of two values: `1.8 points`, `1 point`."""
-        text = number(value)
-        unit = {"%": "points", "nats": "nats"}.get(self.unit, self.unit)
-        if text in ("1", "-1"):
-            unit = unit.removesuffix("s")
-        return f"{text} {unit}".rstrip()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

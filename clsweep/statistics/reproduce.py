@@ -15,8 +15,16 @@ from clsweep.analysis import reproduce as analysis
 from clsweep.analysis.contrast import Contrast, contrast_table
 from clsweep.analysis.reproduce import RESOLVABLE, Verdict
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, is_number, setting, setting_column
+from clsweep.display.numbers import (
+    count,
+    interval,
+    is_number,
+    known,
+    num_of,
+    number,
+    setting,
+    setting_column,
+)
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import REASON_COLUMNS, described
@@ -24,8 +32,7 @@ from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.contrast import sweeps_by
 from clsweep.statistics.report_objects import Figure, Sentences, Table
 from clsweep.statistics.statistic import Column, Statistic, between
-from clsweep.statistics.wording import interval, known, num_of, number
-from clsweep.sweeps.notes import notes_of
+from clsweep.sweeps.notes import notes_of, records_of
 from clsweep.sweeps.study_data import StudyData
 
 _ABOUT = ("paper", "item")

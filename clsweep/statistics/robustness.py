@@ -15,18 +15,24 @@ from clsweep.analysis import tolerance_curve
 from clsweep.analysis.reasons import Note
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import is_number, setting_column
+from clsweep.display.numbers import (
+    Wording,
+    interval,
+    is_number,
+    joined,
+    known,
+    num_of,
+    setting_column,
+)
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.compare import spreads
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, level_cell
-from clsweep.statistics.wording import interval, joined, known, num_of, text_in
-from clsweep.sweeps.notes import is_measured, note_text
+from clsweep.sweeps.notes import is_measured, note_text, records_of, text_in
 from clsweep.sweeps.study_data import StudyData
 
 
@@ -303,8 +309,8 @@ _FORMULAS = described(
     best="m_i of the best configuration, that of `recommend`; picked on its own noise, so "
     "optimistic",
     best_level="L: level of the best, picked without the seed that scores it (cross-fitted, "
-    "cross_fit.best_level). Regret and shares count against it. Of a race by all seeds of the best "
-    "ones, as when tuned; regret and shares by the seeds that all ran on",
+    "score_table.best_level). Regret and shares count against it. Of a race by all seeds of the "
+    "best ones, as when tuned; regret and shares by the seeds that all ran on",
     best_at='its swept hyperparameters, such as "tau=0.2"',
     worst="m_i of the worst configuration; none where one failed on every seed and counts as the "
     "worst score seen. Intervals are then open (none) at the end that it could move",
@@ -317,7 +323,8 @@ _FORMULAS = described(
     iqm="interquartile mean: mean of the middle half of the m_i; n / 4 are cut on each side, the "
     "last by its part",
     worst_10="level of the worst 10 % of configurations, of fewer than 20 of the worst one, "
-    "cross-fitted likewise (cross_fit.tail_level): no worse than the worst m_i, which had bad luck",
+    "cross-fitted likewise (score_table.tail_level): no worse than the worst m_i, which had bad "
+    "luck",
     band_param="the hyperparameter of the band and the slope: `by`, or the only one swept",
     band_low="lowest value of the run of neighbouring values around the best one at which the "
     "(marginal) level is >= L - within, L of these levels; the outer edge of its bin where values "

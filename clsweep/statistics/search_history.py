@@ -13,16 +13,25 @@ from clsweep.analysis.reasons import Reason
 from clsweep.analysis.recommend import config_level
 from clsweep.analysis.sweep import ENDED_STATUSES
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import count, setting_column, work
+from clsweep.display.cells import texts_of_values
+from clsweep.display.numbers import (
+    Wording,
+    count,
+    interval,
+    joined,
+    known,
+    number,
+    setting_column,
+    work,
+)
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
+from clsweep.statistics.pair_sentences import depends
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, between, fraction
-from clsweep.statistics.wording import depends, interval, joined, known, number
-from clsweep.sweeps.notes import status_text
+from clsweep.sweeps.notes import records_of, status_text
 from clsweep.sweeps.study_data import StudyData, worker_seconds
 
 HISTORY_COLUMNS = {

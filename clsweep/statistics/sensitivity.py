@@ -10,24 +10,14 @@ import pandas as pd
 from clsweep.analysis import sensitivity as analysis
 from clsweep.analysis.reasons import Reason
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import is_number
+from clsweep.display.numbers import Wording, interval, is_number, joined, known, number
 from clsweep.statistics import charts
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics, chosen_sweeps
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
+from clsweep.statistics.pair_sentences import depends, needed
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, fraction
-from clsweep.statistics.wording import (
-    depends,
-    interval,
-    is_true,
-    joined,
-    known,
-    needed,
-    number,
-    text_in,
-)
-from clsweep.sweeps.notes import status_text
+from clsweep.sweeps.notes import is_true, records_of, status_text, text_in
 from clsweep.sweeps.study_data import StudyData
 
 SMALL = 0.01  # of the variance: an effect below is real and hardly matters

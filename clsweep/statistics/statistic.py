@@ -14,12 +14,11 @@ from typing import Any
 import pandas as pd
 
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import Number, fixed, is_number, setting, texts_of
+from clsweep.display.cells import texts_of_values
+from clsweep.display.numbers import THRESHOLD, Number, fixed, is_number, p_value, setting, texts_of
 from clsweep.statistics.computed import ReportContext, TableFunction, in_cell
 from clsweep.statistics.report_objects import Figure, Sentences, Table
-from clsweep.statistics.wording import THRESHOLD, p_value
-from clsweep.sweeps.notes import factors_in_front, is_measured, notes_of
+from clsweep.sweeps.notes import factors_in_front, is_measured, notes_of, records_of
 from clsweep.sweeps.study_data import StudyData
 
 _Cell = Callable[[Row], Any]

@@ -9,7 +9,6 @@ import pandas as pd
 
 from clsweep.catalog import DIAGNOSTIC, METRIC, PARAM
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
 from clsweep.display.numbers import count, fixed, setting, setting_column
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
@@ -17,6 +16,7 @@ from clsweep.statistics.computed import ReportContext
 from clsweep.statistics.report_objects import Figure, Table, trial_anchor
 from clsweep.statistics.sensitivity import sensitivity, sizes_of
 from clsweep.statistics.statistic import Statistic
+from clsweep.sweeps.notes import records_of
 from clsweep.sweeps.study_data import StudyData
 
 MAX_LISTED = 1000  # rows of the table of trials

@@ -7,15 +7,14 @@ import pandas as pd
 from clsweep.analysis import tuning as analysis
 from clsweep.analysis.reasons import TEXTS, Reason
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, is_number
+from clsweep.display.numbers import Wording, count, interval, is_number, joined, known, num_of
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, between, ends, half, level_cell
-from clsweep.statistics.wording import interval, joined, known, num_of, text_in
+from clsweep.sweeps.notes import records_of, text_in
 from clsweep.sweeps.study_data import StudyData
 
 _NEAREST = TEXTS["DEFAULT_NEAREST"].partition(" (")[0]  # as a note has it

@@ -14,27 +14,25 @@ from typing import Any
 import pandas as pd
 
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
-from clsweep.display.numbers import count
+from clsweep.display.numbers import Wording, count, interval, joined, known, num_of, number, p_value
 from clsweep.statistics.compare import compare, means, spreads, tuned
 from clsweep.statistics.computed import ReportContext, Statistics, of_each
 from clsweep.statistics.contrast import contrasts, contrasts_summary, sentence
 from clsweep.statistics.leaderboard import FRESH, cautions, leaderboard_rows, scored_rows, sweeps
-from clsweep.statistics.pair_sentences import (
-    FEW_PAIRS,
-    by_value,
-    compared,
-    is_resolved,
-    robust,
-    seen_from,
-)
+from clsweep.statistics.pair_sentences import FEW_PAIRS, by_value, compared
 from clsweep.statistics.recommend import fresh_sentences
-from clsweep.statistics.report_objects import Sentences, Wording, resolved_only
+from clsweep.statistics.report_objects import Sentences, resolved_only
 from clsweep.statistics.robustness import bands, not_measured, robustness, spread_sentence
 from clsweep.statistics.search_history import importance, importances
 from clsweep.statistics.sensitivity import effects, sensitivity
-from clsweep.statistics.wording import interval, joined, known, num_of, p_value, text_in
-from clsweep.sweeps.notes import cause, is_measured
+from clsweep.sweeps.notes import (
+    cause,
+    is_measured,
+    is_resolved,
+    records_of,
+    seen_from,
+    text_in,
+)
 
 TUNED, UNTUNED = "when tuned", "without tuning"
 _EQUAL = 1e-9  # of a score: what rounding makes of a tie
@@ -281,3 +279,25 @@ def pareto_verdict(context: ReportContext) -> Sentences:
         leaderboard_rows(context),
         lambda rows: best(rows, frame, words, TUNED) or settings_of(rows, words),
     )
+
+
+def robust(spreads: pd.DataFrame) -> Sentences:
+    """Who depends least on its settings, from `compare` of stat "std"."""
+    measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
+    if not measured:
+        return ()
+    names = dict.fromkeys(row[side] for row in measured for side in "ab")
+    won = [
+        seen_from(row, row["winner"], null=1.0) for row in measured if is_resolved(row, null=1.0)
+    ]
+    for name in names:
+        own = [pair for pair in won if pair["a"] == name]
+        if len(own) == len(names) - 1:  # the next best one is the one to name
+            other, whose = min((pair["value_b"], pair["b"]) for pair in own)
+            seen = f"SD* {number(own[-1]['value_a'])}, against {number(other)} of {whose}"
+            return (f"{name} depends least on its settings: {seen}.",)
+    if not won:
+        return ("No objective is shown to depend less on its settings than another.",)
+    pairs = [f"{pair['a']} less than {pair['b']}" for pair in won[:2]]
+    more = f", and {len(won) - 2} more such pairs" if len(won) > 2 else ""
+    return (f"Some depend less on their settings: {joined(pairs)}{more}.",)

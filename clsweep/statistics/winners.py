@@ -9,16 +9,16 @@ import pandas as pd
 from clsweep.analysis import region_winners
 from clsweep.analysis.sweep import as_far_as_levels
 from clsweep.catalog.rows import Row
-from clsweep.display.cells import records_of
+from clsweep.display.numbers import Wording, joined, number
 from clsweep.display.theme import GREY
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, Wording
+from clsweep.statistics.pair_sentences import along, places_of
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
-from clsweep.statistics.wording import along, joined, number, passes, places_of
-from clsweep.sweeps.notes import cause, status_text, winner_or_status
+from clsweep.sweeps.notes import cause, passes, records_of, status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
 
 REGION_HEIGHT = 30

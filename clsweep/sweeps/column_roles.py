@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from clsweep.analysis.scales import MIN_POINTS
+from clsweep.analysis.read_sweeps import MIN_POINTS
 from clsweep.catalog import METRIC, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.errors import RequestError, nearest

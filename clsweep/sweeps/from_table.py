@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from clsweep.analysis.scales import followers, is_numeric_column
+from clsweep.analysis.read_sweeps import followers, is_numeric_column
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRIC, METRICS, PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS
@@ -109,10 +109,10 @@ def of_trials(
     messages call it.
 
     Of hyperparameters that nobody named, what others settle is no axis of its objective
-    (`analysis.scales.followers`). Of two that settle each other, the one stays that clsweep does
-    not derive, or else the first. Those that are named all stay, and a note tells what settles
-    what. Another tells on which axes numbers are read (`analysis.scales.scale_of`). RequestError
-    where a column is missing, or says what it cannot.
+    (`analysis.read_sweeps.followers`). Of two that settle each other, the one stays that clsweep
+    does not derive, or else the first. Those that are named all stay, and a note tells what settles
+    what. Another tells on which axes numbers are read (`analysis.read_sweeps.scale_of`).
+    RequestError where a column is missing, or says what it cannot.
     """
     trials, copied = tidy.without_copies(tidy.tidied(trials, source))
     name = _metric(trials, metric, source)

@@ -1,4 +1,4 @@
-"""Notes as text: on reasons, versions and references."""
+"""The rows of a statistic's table: whether one was measured and is resolved, and notes as text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Note
 from clsweep.catalog.ownership import baseline_params, evaluation_params, metric_params
-from clsweep.display.numbers import count, fixed, mentioned, number, setting
+from clsweep.catalog.rows import Row
+from clsweep.display.numbers import (
+    THRESHOLD,
+    count,
+    fixed,
+    known,
+    mentioned,
+    number,
+    setting,
+)
 from clsweep.study.factors import FACTORS
 from clsweep.version import VERSION_COLUMNS, public_version
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
+_ALPHA = THRESHOLD + 1e-12
 NOTES_APART = "; "  # in one line; no text has it
 MANY_NAMES = 4  # in front of one note
 P_LEAST = 1e-15
@@ -208,10 +219,10 @@ def references_apart(references: pd.DataFrame, metric: str) -> dict[str, pd.Data
     """Scores without training by name, a row a seed: raw pixels, and each network."""
     if references.empty or metric not in references:
         return {}
-    known = references[references[metric].notna()]
-    is_raw = known["reference"] == "raw_pixels"
-    references_by = {"raw pixels": known[is_raw].head(1)} if is_raw.any() else {}
-    own = known[~is_raw]
+    scored = references[references[metric].notna()]
+    is_raw = scored["reference"] == "raw_pixels"
+    references_by = {"raw pixels": scored[is_raw].head(1)} if is_raw.any() else {}
+    own = scored[~is_raw]
     by = [n for n in baseline_params() if n not in evaluation_params() and n in own]
     by = [name for name in by if own[name].nunique(dropna=False) > 1]
     for at, group in own.groupby(by, sort=False, dropna=False) if by else [((), own)][: len(own)]:
@@ -220,3 +231,50 @@ def references_apart(references: pd.DataFrame, metric: str) -> dict[str, pd.Data
         settings = ", ".join(f"{n} {setting(v)}" for n, v in values.items())
         references_by[f"{name} ({settings})" if settings else name] = group.drop_duplicates("seed")
     return references_by
+
+
+def text_in(value: Any) -> str:
+    """A cell of text; a missing one is empty."""
+    return value if isinstance(value, str) else ""
+
+
+def is_true(value: Any) -> bool:
+    """True if a cell says yes; a missing one does not."""
+    return value in (True, 1)
+
+
+def passes(row: Row, *columns: str) -> bool:
+    """The gate of a claim: resolved, with a small corrected p-value and these columns known."""
+    needed = known(row["p_holm"], *(row[name] for name in columns))
+    return is_true(row["resolved"]) and needed and row["p_holm"] <= _ALPHA
+
+
+def is_resolved(row: Row, null: float) -> bool:
+    """True if there is a winner, and interval and p-value agree with it."""
+    if not passes(row):
+        return False
+    # The ratio of spreads is small where a is the better.
+    above = (row["winner"] == row["a"]) == (null == 0.0)
+    bound = row["low"] if above else row["high"]
+    return known(bound) and (bound > null if above else bound < null)
+
+
+def seen_from(row: Row, name: str, *, null: float = 0.0) -> Row:
+    """A pair as one of both sees it: `a` is that one, and the numbers are turned with it."""
+    if row["a"] == name:
+        return row
+    low, high, lead = row["low"], row["high"], row["estimate"]
+    turned = {"estimate": -lead, "low": -high, "high": -low}
+    if null == 1.0:
+        turned = {"estimate": _inverse(lead), "low": _inverse(high), "high": _inverse(low)}
+    return row | turned | {new: row[old] for new, old in _TURNED.items()}
+
+
+def _inverse(value: float) -> float:
+    """1 / value; 0 of infinity and of what is not known, which then counts as open."""
+    return 1 / value if known(value) and value > 0 else 0.0
+
+
+def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame by the names of its columns."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

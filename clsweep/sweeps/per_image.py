@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from clsweep.analysis.cross_fit import selection_bias
 from clsweep.analysis.image_intervals import TrialHits, image_parts
-from clsweep.analysis.score_table import drop_nan_columns
-from clsweep.analysis.seed_effects import adjusted_for_seeds
+from clsweep.analysis.score_table import adjusted_for_seeds, drop_nan_columns, selection_bias
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables, to_frame
 

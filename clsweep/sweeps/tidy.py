@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.scales import SCALES, is_numeric_column
+from clsweep.analysis.read_sweeps import SCALES, is_numeric_column
 from clsweep.analysis.sweep import LABEL_KEYS, Sweep
 from clsweep.catalog import DIAGNOSTIC, METRICS
 from clsweep.catalog.plugin_guard import LARGEST_SCORE

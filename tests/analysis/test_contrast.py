@@ -13,7 +13,7 @@ from clsweep.analysis.image_intervals import TrialHits
 from clsweep.analysis.power import smallest_effects
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.statistics.wording import needed
+from clsweep.statistics.pair_sentences import needed
 from tests.analysis.truths import least_squares, trials_of
 
 SMALL, LARGE = {"batch": 16}, {"batch": 128}

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from scipy import special
 
-from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.evidence import Evidence
 from clsweep.analysis.image_intervals import (
     TrialHits,
@@ -19,7 +18,7 @@ from clsweep.analysis.image_intervals import (
     widened,
 )
 from clsweep.analysis.read_sweeps import read_sweeps
-from clsweep.analysis.score_table import drop_nan_columns
+from clsweep.analysis.score_table import best_level, drop_nan_columns
 from clsweep.errors import RequestError
 
 NUM = 150

@@ -12,7 +12,7 @@ from clsweep.analysis.mean_tests import difference_parts
 from clsweep.analysis.noise import noise_of, square_and_add
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness import robustness
-from clsweep.analysis.seed_effects import (
+from clsweep.analysis.score_table import (
     adjusted_for_seeds,
     num_unconnected,
     seed_blocks,

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import qmc
 
-from clsweep.analysis.scales import scale_of
+from clsweep.analysis.read_sweeps import scale_of
 
 LISTS = {
     "linear": [

@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.bootstrap import num_resamples, resampled
-from clsweep.analysis.cross_fit import best_level, tail_level
-from clsweep.analysis.score_table import drop_nan_columns, row_means
+from clsweep.analysis.score_table import best_level, drop_nan_columns, row_means, tail_level
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_statistics
 from clsweep.analysis.spread_intervals import spread_intervals
 from tests.analysis.draws import drawing

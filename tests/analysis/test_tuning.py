@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.cross_fit import best_level
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness import robustness
+from clsweep.analysis.score_table import best_level
 from clsweep.analysis.sweep import FAILED_AS
 from clsweep.analysis.tuning import (
     BEST_OF_K_COLUMNS,

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from clsweep.display.printing import Format, laid_out, print_table
-from clsweep.display.text import cell, is_numeric
+from clsweep.display.printing import Format, cell, is_numeric, laid_out, print_table
 
 ODD = "[bold]<script>|`*_\\|[/]"
 ROWS = [

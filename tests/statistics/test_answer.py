@@ -6,8 +6,8 @@ import pandas as pd
 
 import clsweep
 from clsweep.analysis.reasons import Reason
+from clsweep.display.numbers import Wording
 from clsweep.report.sections import build_report
-from clsweep.statistics.report_objects import Wording
 from clsweep.statistics.verdicts import TUNED, best, verdict_of
 from tests.planted import planted
 

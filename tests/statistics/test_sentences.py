@@ -8,8 +8,8 @@ import pytest
 
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.robustness import robustness
-from clsweep.statistics.report_objects import Unresolved, Wording
-from clsweep.statistics.wording import interval, joined, known, number
+from clsweep.display.numbers import Wording, interval, joined, known, number
+from clsweep.statistics.report_objects import Unresolved
 from tests.analysis.draws import drawing
 from tests.planted import planted
 from tests.statistics.given import sentences_of

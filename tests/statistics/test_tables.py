@@ -10,7 +10,7 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
-from clsweep.display.numbers import Number, texts_of
+from clsweep.display.numbers import Number, Wording, p_value, texts_of
 from clsweep.statistics import (
     compare,
     pair_sentences,
@@ -18,9 +18,7 @@ from clsweep.statistics import (
     robustness,
     tuning,
     verdicts,
-    wording,
 )
-from clsweep.statistics.report_objects import Wording
 from clsweep.statistics.statistic import plain, points
 from clsweep.sweeps.notes import notes_of
 from tests.planted import planted
@@ -243,7 +241,7 @@ def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():
         pairs = found.compare().assign(p=p, p_holm=p)
         table = compare.MEANS.shown(pairs, found.data, 1)
         assert table[["p", "p Holm"]].to_numpy().tolist() == [[text, text]]
-    assert wording.p_value(0.0503) == "0.0503"
+    assert p_value(0.0503) == "0.0503"
 
 
 def test_one_point_and_several():
