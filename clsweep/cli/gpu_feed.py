@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import count, number
 from clsweep.study.design import Study
 from clsweep.study.factors import split_name
-from clsweep.study.space import stored
+from clsweep.study.space import store_size_of
 
 
 class Pull(NamedTuple):
@@ -86,9 +86,9 @@ def _feeds(study: Study, pull: Pull, form: str = "") -> tuple[_Feed, _Feed]:
     from clsweep.train.reading_rate import reading_rate
 
     cell = study.of(pull.row["objective"])
-    section, dataset = cell.sections.dataset, cell.dataset
+    dataset = cell.dataset
     if form:
-        section = section.model_copy(update={"store_as": form, "store_size": None})
-        dataset = stored(dataset, section, cell.objectives)
+        size = max(store_size_of(each, dataset.image_size, form) for each in cell.objectives)
+        dataset = replace(dataset, store_as=form, store_size=size)
     rate = reading_rate(dataset, pull.row)
     return _Feed(pull.trained, rate.trained), _Feed(pull.scored, rate.scored)
