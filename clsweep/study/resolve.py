@@ -87,9 +87,9 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     drafts = opened or [_Cell(document)]
     _choose_forms(drafts)
     study = _crossed(document, cells, opened, preset) if cells else drafts[0].study({*()}, preset)
-    require_used(document, drafts, cells or [None])
+    notes = require_used(document, drafts, cells or [None])
     require_enumerable(study)
-    return study
+    return replace(study, notes=(*study.notes, *notes))
 
 
 class _Cell(Draft):
