@@ -133,7 +133,9 @@ def require_used(
                     (cell, [f"{text}: {reason}"])
                     for cell, draft, reason in reasons
                     # a plan has a note on what an objective does not own
-                    if reason and not any(reason in each.skips for each in draft.objectives)
+                    if cell
+                    and reason
+                    and not any(reason in each.skips for each in draft.objectives)
                 ]
                 notes += merged_lines(lines, num_cells=len(drafts))
     if errors:
