@@ -44,8 +44,10 @@ _CURL = re.compile(r"curlCode: \d+, (.*)", re.DOTALL)
 _noticed_at = -_PATIENCE_S
 
 
-def patiently(uri: str, action: Callable[[], T]) -> T:
-    """The result of an action on a store, tried again with growing pauses while it is down."""
+def patiently(uri: str, action: Callable[[], T], *, is_needed: bool = True) -> T:
+    """The result of an action on a store, tried again with growing pauses while it is down. One
+    that is not needed and cannot be reached is not waited for.
+    """
     start, pause = time.monotonic(), FIRST_PAUSE_S
     while True:
         try:
@@ -53,7 +55,8 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
         except (OSError, pa.ArrowException) as error:
             global _noticed_at
             now = time.monotonic()
-            if not _is_passing(error) or now - start + pause > _PATIENCE_S:
+            passes = _is_passing(error) if is_needed else is_out_of_order(error)
+            if not passes or now - start + pause > _PATIENCE_S:
                 raise
             # said once, by whichever thread notices first that the store makes everybody wait
             if now - start > NOTICE_AFTER_S and now - _noticed_at >= _PATIENCE_S:

@@ -67,7 +67,7 @@ FIXED_COLUMNS = frozenset((
     "error_message", "error_traceback", "device", "workers", "gpus_per_worker", "cpus_per_worker",
     "started_at", "search_seed", "clsweep_version", "torch_version", "ray_version",
     "optuna_version", "git_commit", "epoch", "time_s", "earlier_s", "reference", "histograms",
-    "points", "hits", "normalisation",
+    "points", "hits", "normalisation", "transfer_store_as",
 ))  # fmt: skip
 
 

@@ -38,17 +38,19 @@ def file_of(uri: str) -> str:
 
 
 class Bucket:
-    """The objects below a URI; `folder` is a part of them.
+    """The objects below a URI; `folder` is a part of them. One that is not needed, for a plan, is
+    not waited for where it cannot be reached.
 
     All methods wait for a store that is out of order. They raise, in one line, AbsentError where it
     cannot be reached or may not be read, and RequestError where it stays out of order.
     """
 
-    def __init__(self, uri: str, folder: str = ""):
+    def __init__(self, uri: str, folder: str = "", *, is_needed: bool = True):
         place, _, options = uri.partition("?")
         self.place = "/".join(filter(None, [place.rstrip("/"), folder]))
         if place.startswith("gs://") and "retry_limit_seconds" not in options:
             uri += f"{'&' if options else '?'}retry_limit_seconds=20"  # else it is 15 minutes
+        self._is_needed = is_needed
         self._fs, base = self.reported(lambda: pafs.FileSystem.from_uri(uri))
         self._base = "/".join(filter(None, [base.rstrip("/"), folder]))
         self._file = file_of(uri)
@@ -128,7 +130,7 @@ class Bucket:
     def reported(self, action: Callable[[], T]) -> T:
         """The result of an action on the store."""
         try:
-            return patiently(self.place, action)
+            return patiently(self.place, action, is_needed=self._is_needed)
         except (OSError, pa.ArrowException) as error:
             if is_out_of_order(error):  # a plan without its files would be another one
                 raise RequestError(f"{self.place}: {reason(error):.300}. Try again later") from None
@@ -152,7 +154,7 @@ def listed_bucket(uri: str, folder: str = "") -> Listed:
     if key not in _recent or time.monotonic() - _recent[key][0] > RECENT_S:
         listed: Listed | AbsentError
         try:
-            bucket = Bucket(uri, folder)
+            bucket = Bucket(uri, folder, is_needed=False)
             listed = bucket, bucket.objects()
         except AbsentError as error:
             listed = error

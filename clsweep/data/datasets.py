@@ -143,7 +143,7 @@ def transferred_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
             f"{' or '.join(planned)}), given others ({row.images_digest})"
         )
     same = ("image_size", "num_unlabeled", "num_classes", "channels", "images_digest")
-    form = _stated(config, "store_as", "pixels")
+    form = _stated(config, "transfer_store_as", _stated(config, "store_as", "pixels"))
     share = 1.0 if form == "jpeg" else CROP_SCALE  # the largest crop, or the smallest
     sizes = {each: getattr(row, each) for each in same} | {
         "dataset": name, "val_fraction": config["val_fraction"],

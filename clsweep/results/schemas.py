@@ -46,6 +46,7 @@ ID_FIELDS = (
     # plugins: their names and digests; null without any
     *_fields(_TEXT, "sampler", "plugins", "dataset"),
     *_SPLIT_FIELDS,
+    *_fields(_TEXT, "transfer_store_as"),  # store_as of pictures that scores are transferred to
 )
 _LOSS_FIELDS = (  # means over the epoch
     *_fields(_REAL, "train_loss"),

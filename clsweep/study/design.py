@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import PARAM, Dataset, Value
+from clsweep.catalog import DATASET, PARAM, Dataset, Value
 from clsweep.catalog.ownership import (
     baseline_params,
     effective,
@@ -205,6 +205,10 @@ def plan_row(
     cell = study.of(trial.objective)
     # their digests decide the numbers too
     plugins = "; ".join(f"{name} {digest}" for name, digest in study.sections.plugins.items())
+    params = effective(trial.parts, {**trial.params, **(chosen or {})}, cell.dataset)
+    other = DATASET.get(str(params.get("transfer_dataset")))
+    # pictures that scores are transferred to have the form of the trial's own
+    form = cell.dataset.store_as or "pixels" if other and other.keeps_whole else None
     return {
         "trial_id": trial.trial_id,
         "study": study.name,
@@ -215,7 +219,8 @@ def plan_row(
         "sampler": trial.sampler,
         **({"plugins": plugins} if plugins else {}),
         **split_columns(cell),
-        **effective(trial.parts, {**trial.params, **(chosen or {})}, cell.dataset),
+        **({"transfer_store_as": form} if form else {}),
+        **params,
     }
 
 

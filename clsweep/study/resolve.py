@@ -88,9 +88,9 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     drafts = opened or [_Cell(document)]
     _choose_forms(drafts)
     study = _crossed(document, cells, opened, preset) if cells else drafts[0].study({*()}, preset)
-    require_used(document, drafts, cells or [None])
+    notes = require_used(document, drafts, cells or [None])
     require_enumerable(study)
-    return study
+    return replace(study, notes=(*study.notes, *notes))
 
 
 class _Cell(Draft):
@@ -391,8 +391,6 @@ def _choose_forms(cells: Sequence[_Cell]) -> None:
     """Give pictures their form. Where none is stated it is one for all cells of a folder, by the
     cell that needs most bytes: scores in two forms could not be compared.
     """
-    from clsweep.data.store_form import automatic_form
-
     of_folder: dict[tuple[str, str, int], list[_Cell]] = {}
     for cell in cells:
         data, section = cell.dataset, cell.sections.dataset
@@ -402,6 +400,8 @@ def _choose_forms(cells: Sequence[_Cell]) -> None:
             key = data.name, section.place.root.rstrip("/"), data.channels
             of_folder.setdefault(key, []).append(cell)
     for group in of_folder.values():
+        from clsweep.data.store_form import automatic_form  # needs numpy
+
         forms = {automatic_form(cell.dataset, cell.store_size("pixels")) for cell in group}
         for cell in group:
             cell.dataset = replace(cell.dataset, store_as="jpeg" if "jpeg" in forms else "pixels")

@@ -11,7 +11,7 @@ from clsweep.catalog import DATASET, Dataset
 from clsweep.errors import StudyError, listed, nearest
 from clsweep.study.check_training import Draft
 from clsweep.study.document import Document, Keys, Setting, dotted, parse_value
-from clsweep.study.factors import PARTIAL, FactorCell, level_label
+from clsweep.study.factors import PARTIAL, FactorCell, level_label, merged_lines
 from clsweep.study.space import Objective
 
 _ABSENT = object()
@@ -107,27 +107,40 @@ def _first_key(
 
 def require_used(
     document: Document, drafts: Sequence[Draft], cells: Sequence[FactorCell | None]
-) -> None:
-    """Refuse settings without effect, by the checked studies of all cells.
+) -> tuple[str, ...]:
+    """Refuse settings without effect, by the checked studies of all cells; notes on those that
+    have none in some cells.
 
     Raises:
         StudyError: there are any: one line each, with the keys that are taken instead.
     """
-    errors = []
+    errors, notes = list[str](), list[str]()
     labels = {given.label for given in document.settings}
     for given in document.settings:
         for keys, value in _leaves(given.keys, given.value):
             if document.place(keys) in labels - {given.label}:
                 continue  # a later setting's
             reasons = [
-                _no_effect(document.tree, given, path, (keys, value), draft)
+                (cell, draft, _no_effect(document.tree, given, path, (keys, value), draft))
                 for draft, cell in zip(drafts, cells, strict=True)
                 if (path := _path_in(cell, keys, document.tree)) is not None
             ]
-            if reasons and all(reasons):
-                errors.append(f"{given.label}: {dotted(keys)}: has no effect: {reasons[0]}")
+            text = f"{given.label}: {dotted(keys)}: has no effect"
+            if reasons and all(reason for _, _, reason in reasons):
+                errors.append(f"{text}: {reasons[0][-1]}")
+            else:
+                lines = [
+                    (cell, [f"{text}: {reason}"])
+                    for cell, draft, reason in reasons
+                    # a plan has a note on what an objective does not own
+                    if cell
+                    and reason
+                    and not any(reason in each.skips for each in draft.objectives)
+                ]
+                notes += merged_lines(lines, num_cells=len(drafts))
     if errors:
         raise StudyError("\n".join(errors))
+    return tuple(notes)
 
 
 def _leaves(keys: Keys, value: Any) -> Iterator[tuple[Keys, Any]]:

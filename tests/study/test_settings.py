@@ -1,5 +1,7 @@
 """`--set KEY=VALUE`: it changes the study, or is refused in a line."""
 
+import re
+
 import pytest
 
 from clsweep.errors import StudyError
@@ -304,6 +306,23 @@ def test_a_setting_without_effect_is_refused_without_factors_too(load, setting, 
 )
 def test_a_setting_with_an_effect_is_taken(load, settings):
     assert load(*settings)
+
+
+def test_levels_that_a_setting_does_not_reach_are_noted(load):
+    settings = ("dataset.root=/x", "base.lr=0.5", "base.width=4")
+    factors = {"dataset": [*TREE["factors"]["dataset"], "digits"], "encoder": ["conv4", "resnet20"]}
+    both = "{0}/conv4, {0}/resnet20"
+    study = load(*settings, factors=factors)
+    notes = [re.sub(r"\S+:\d+ replaces", "AT replaces", note) for note in study.notes]
+    assert [note for note in notes if "--set" in note] == [
+        "--set dataset.root=/x: dataset.root: has no effect: AT replaces "
+        f"it. Expected: factors.dataset.v1.5.root (in {both.format('v1.5')})",
+        "--set dataset.root=/x: dataset.root: has no effect: digits needs no files "
+        f"(in {both.format('digits')})",
+        "--set base.lr=0.5: base.lr: has no effect: AT replaces it. "
+        f"Expected: factors.dataset.v1.5.base.lr (in {both.format('v1.5')})",
+    ]
+    assert not [note for note in load("dataset.val_fraction=0.3").notes if "--set" in note]
 
 
 def test_a_condition_leaves_the_value_elsewhere_in_use(load):

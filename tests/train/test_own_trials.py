@@ -124,6 +124,8 @@ def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path
         resolved = study(tmp_path, dataset | {"transfer_root": root}, base)
         prepare_files(resolved)  # as before a run: caches of both
         row = row_of(resolved)
+        form = row.get("store_as") or "pixels" if name == "imagefolder" else None
+        assert row.get("transfer_store_as") == form
         result = attempt(row, place=resolved.sections.dataset.place).result
         assert result["transfer_linear_top1"] > 33
         assert row["images_digest"].partition("+")[2]
