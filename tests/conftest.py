@@ -130,6 +130,8 @@ def cli_command(monkeypatch, capsys):
     """Run the command line in this process: exit code, stdout, stderr."""
     from clsweep.cli import main as cli
 
+    monkeypatch.setattr(os, "nice", lambda _: 0)  # of this process: it could not go back
+
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["clsweep", *words])
         with pytest.raises(SystemExit) as caught:

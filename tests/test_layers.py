@@ -79,7 +79,7 @@ LAYERS = {
     "cli": (
         RAY | OPTUNA,
         "api opened_results trained report cluster train statistics sweeps analysis "
-        "results study objective model data catalog display errors version",
+        "results study objective model data catalog display errors machine version",
     ),
     "clsweep": (HEAVY, "api opened_results study"),
     "__main__": (HEAVY, "cli"),

@@ -32,3 +32,11 @@ def test_a_pinned_process_counts_its_cores():
     code = PINNED + "from clsweep.machine import num_cores\nprint(num_cores())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
+
+
+def test_a_process_stands_back_as_far_as_rays_workers_and_no_further():
+    script = "import os; from clsweep.machine import stand_back; stand_back(); stand_back()"
+    command = [sys.executable, "-c", f"{script}; print(os.nice(0))"]
+    assert int(subprocess.run(command, capture_output=True, check=True).stdout) == max(
+        15, os.nice(0)
+    )

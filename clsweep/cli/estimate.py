@@ -29,6 +29,7 @@ from clsweep.data.locations import DataPlace
 from clsweep.display.numbers import byte_size, duration, number, work
 from clsweep.display.printing import Format, print_note, print_table, say
 from clsweep.errors import RequestError
+from clsweep.machine import stand_back
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.schema import ResourcesSection
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 GIB = 2**30
 SAVED = {"asha": "asha stops trials early", "racing": "racing leaves trials out"}  # by a scheduler
 TIMED_SIZES = 3  # of each objective: networks, batches and the like of several sizes
-NICENESS = 15  # of Ray's workers by default: they stand back behind what else the machine does
 LONGEST_S = 30.0  # of an epoch that is waited for
 WORTH = 1.1  # times as fast, from where on another precision is named
 T = TypeVar("T")
@@ -314,7 +314,7 @@ def _settle(counter: Any, gpus: float) -> None:
     machine's processes, and that Ctrl-C ends it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.nice(NICENESS)
+    stand_back()
     with counter.get_lock():
         number, counter.value = counter.value, counter.value + 1
     visible = ""

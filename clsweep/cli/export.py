@@ -60,10 +60,8 @@ def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
         f"{count(encoder.num_features)} features"
     )
     print_note(_inputs(about, is_program=is_program))
-    if _is_followed(folder, trial_id):
-        print_note(
-            "It is the encoder that gradients train (DINO's student), not its momentum copy."
-        )
+    if about_momentum := _of_two(folder, trial_id):
+        print_note(about_momentum)
     if is_classifier:
         print_note(
             "fc is all zeros: a classifier was not trained, and the features are what comes before "
@@ -94,13 +92,16 @@ def _inputs(about: About, *, is_program: bool) -> str:
     return f"It takes {kind}{size} in [0, 1]{taken}."
 
 
-def _is_followed(folder: ResultsFolder, trial_id: str) -> bool:
-    """True if a momentum copy followed the encoder of a trial."""
-    rows = folder.plan(["trial_id", "framework"]).to_pylist()
-    names = {row["framework"] for row in rows if row["trial_id"] == trial_id}
-    return any(
-        "momentum" in COMPONENT["framework"][n].owns for n in names & {*COMPONENT["framework"]}
-    )
+def _of_two(folder: ResultsFolder, trial_id: str) -> str:
+    """A sentence on which of two encoders it is, where a momentum copy followed the trained one."""
+    names = ["trial_id", "framework", *{"score_network"} & {*folder.params()}]
+    row = next(r for r in folder.trials(names).to_pylist() if r["trial_id"] == trial_id)
+    framework = COMPONENT["framework"].get(row["framework"])
+    if framework is None or "momentum" not in framework.owns:
+        return ""
+    if row.get("score_network") == "teacher":
+        return "It is the momentum teacher's encoder, not the student's, which gradients train."
+    return "It is the encoder that gradients train (DINO's student), not its momentum copy."
 
 
 def _trial(trial: str) -> tuple[ResultsFolder, str]:

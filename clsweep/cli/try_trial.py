@@ -14,6 +14,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
 from clsweep.display.printing import print_note, say, screen_width
 from clsweep.errors import RequestError, first_line, nearest
+from clsweep.machine import stand_back
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def try_trial(
     resources = study.sections.resources
     on = _device(device or ("cuda" if resources.gpus_per_worker else "cpu"))
     keep_freed_memory()
+    stand_back()
     torch.set_num_threads(resources.cpus_per_worker)
     metrics = [m for m in METRICS if is_taken(m, row)]
     first = study.sections.metric.name

@@ -40,6 +40,9 @@ def vicreg(
         z1_ND, z2_ND: float (N, D), raw, N >= 2.
         sim_coeff, std_coeff, cov_coeff: weights of invariance, variance and covariance, >= 0.
 
+    Returns:
+        A scalar; NaN where its gradient exceeds all numbers of inputs of float16.
+
     Raises:
         ValueError: shapes differ, N < 2 (no statistics), a negative weight.
     """
@@ -48,10 +51,15 @@ def vicreg(
         if not value >= 0:
             raise ValueError(f"{name}: expected a value >= 0, given {value}")
     check_views(z1_ND, z2_ND, 2, "statistics")
+    is_half = z1_ND.dtype == torch.float16
     z1_ND, z2_ND = wide(z1_ND), wide(z2_ND)
     (std1, cov1), (std2, cov2) = _std_and_covariance(z1_ND), _std_and_covariance(z2_ND)
     invariance = F.mse_loss(z1_ND, z2_ND)
-    return sim_coeff * invariance + std_coeff * (std1 + std2) / 2 + cov_coeff * (cov1 + cov2)
+    loss = sim_coeff * invariance + std_coeff * (std1 + std2) / 2 + cov_coeff * (cov1 + cov2)
+    if is_half:  # a trial ends by its loss, where its steps would be left out for ever
+        largest = cov_coeff * torch.maximum(_largest_slope(z1_ND), _largest_slope(z2_ND))
+        loss = torch.where(largest > torch.finfo(torch.float16).max, torch.nan, loss)
+    return loss
 
 
 def wmse(z1_ND: Tensor, z2_ND: Tensor, whitening_size: int, *, order_N: Tensor) -> Tensor:
@@ -154,6 +162,17 @@ def _whiten(z_GSD: Tensor) -> Tensor:
         )
         whitened_GDS = torch.linalg.solve_triangular(factor_GDD, centred_GSD.mT, upper=False)
     return whitened_GDS.mT.to(wide(z_GSD).dtype)
+
+
+@torch.no_grad()
+def _largest_slope(z_ND: Tensor) -> Tensor:
+    """The largest derivative of VICReg's c of one view by a projection."""
+    num_samples, dim = z_ND.shape
+    centred_ND = z_ND - z_ND.mean(0)
+    with no_autocast(centred_ND):
+        covariance_DD = centred_ND.T @ centred_ND / (num_samples - 1)
+        slope_ND = centred_ND @ covariance_DD.fill_diagonal_(0)
+    return slope_ND.abs().max() * (4 / (dim * (num_samples - 1)))
 
 
 def _std_and_covariance(z_ND: Tensor) -> tuple[Tensor, Tensor]:

@@ -112,6 +112,11 @@ class Framework(nn.Module):
     encoder: nn.Module
 
     @property
+    def scored(self) -> tuple[nn.Module, nn.Module | None]:
+        """The encoder that is scored and kept, and its projector if there is one."""
+        return self.encoder, getattr(self, "projector", None)
+
+    @property
     def epoch_draws(self) -> Generator | None:
         """The generator that `begin_epoch` seeds, if any, which a trial that goes on sets."""
         return None

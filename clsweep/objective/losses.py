@@ -38,8 +38,7 @@ from clsweep.objective.contrastive import (
     wide,
 )
 
-# Least variance, or squared norm, to divide by: a collapsed column gets a gradient of sane size,
-# any other its own.
+# Least variance, or squared norm, to divide by: what is smaller has collapsed.
 FLOOR = 1e-8
 
 
@@ -252,7 +251,7 @@ def barlow(
     biased standard deviation. A sum, as in the paper, not a mean.
 
     Args:
-        z1_ND, z2_ND: float (N, D), raw, N >= 2. A column's variance below 1e-8 counts as 1e-8.
+        z1_ND, z2_ND: float (N, D), raw, N >= 2. A column's variance below 1e-8 counts as 1.
         off_diag: weight of the redundancy term, >= 0.
         loss_scale: > 0; 1 in the paper, 0.024 in the authors' code.
 
@@ -282,7 +281,7 @@ def dimcl(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, *, dim_standardize: bool
 
     Args:
         z1_ND, z2_ND: float (N, D), raw, N >= 2, D >= 2. A column's variance below 1e-8 counts as
-            1e-8.
+            1.
         dim_tau: temperature, > 0.
         dim_standardize: False takes the columns as they are, only normalised.
 
@@ -378,11 +377,15 @@ def _class_terms(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unit_columns(z_ND: Tensor, *, centre: bool) -> Tensor:
-    """The columns along the batch as rows (D, N), L2-normalised, `centre`d first: standardised."""
+    """The columns along the batch as rows (D, N), L2-normalised, `centre`d first: standardised.
+
+    A collapsed column stays as small as it is: the gradient of an ordinary one is then all it gets.
+    """
     z_ND = wide(z_ND)
     if centre:
         z_ND = z_ND - z_ND.mean(0)
-    variance_D = z_ND.square().mean(0).clamp(min=FLOOR)
+    variance_D = z_ND.square().mean(0)
+    variance_D = torch.where(variance_D < FLOOR, 1.0, variance_D)
     return (z_ND * (variance_D * len(z_ND)).rsqrt()).T
 
 

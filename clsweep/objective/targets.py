@@ -12,7 +12,7 @@ of unit vectors; half types are computed in float32, whatever autocast says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -158,9 +158,11 @@ class DINO(MomentumFramework, PrototypeFramework):
         teacher_tau_start: float,
         teacher_tau_epochs: int,
         center_momentum: float,
+        score_network: Literal["student", "teacher"] = "student",
         **shared: Any,
     ):
         super().__init__(**shared)
+        self.score_network = score_network
         self.teacher_tau, self.teacher_tau_start = teacher_tau, teacher_tau_start
         self.teacher_tau_epochs, self.center_momentum = teacher_tau_epochs, center_momentum
         self.register_buffer("centre_K", torch.zeros(shared["num_prototypes"]))
@@ -168,6 +170,12 @@ class DINO(MomentumFramework, PrototypeFramework):
     @property
     def followed(self) -> list[nn.Module]:
         return [*super().followed, self.prototypes]
+
+    @property
+    def scored(self) -> tuple[nn.Module, nn.Module | None]:
+        if self.score_network == "student":
+            return super().scored
+        return self.target[0], self.target[1]
 
     def teacher_tau_at(self, epoch: int) -> float:
         """The teacher's temperature in an epoch, counted from 0."""

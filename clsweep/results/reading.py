@@ -54,7 +54,7 @@ class StudyTables:
 
     @property
     def versions(self) -> dict[str, list[str | None]]:
-        """What trained the trials, those of the confirmation too: a list for each of
+        """The versions that trained, in the confirmation too: a list for each of
         `VERSION_COLUMNS`.
         """
         again, names = self.folder.confirmation, list(VERSION_COLUMNS)

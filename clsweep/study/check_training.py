@@ -174,6 +174,10 @@ class TrainingChecks:
             if not batch % together and together <= dim:
                 more = f"expected more than {dim}, the dimensions of proj_dim"
                 self.mistake(name, f"{more}, given {together}")
+        name = "proj_dim"
+        if self.lowest("proj_layers") > 1 and dim > (least := self.lowest("proj_hidden")):
+            expected = f"expected at most proj_hidden, {least}: no more dimensions can be whitened"
+            self.mistake(name, f"{expected}, given {dim}")
 
     def require_groups(self, name: str, group: int, whole: int, what: str) -> None:
         if whole % group:

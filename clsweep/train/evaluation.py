@@ -79,7 +79,8 @@ def score_encoder(
         DivergedError: features are not finite.
     """
     seed_draws(config["seed"], "scores")
-    projector, classifier = (getattr(objective, n, None) for n in ("projector", "classifier"))
+    projector = None if objective is None else objective.scored[1]
+    classifier = getattr(objective, "classifier", None)
     layer = layer_of(encoder, projector, config["feature_layer"])
     bank = train.labelled()
     outcomes: Outcomes = {}

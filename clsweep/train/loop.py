@@ -136,7 +136,7 @@ def _train_encoder(
         result = checkpointer.result(0)
     else:
         state = new_state(config, device)
-        objective, encoder = state.objective, state.objective.encoder
+        objective, (encoder, _) = state.objective, state.objective.scored
         result = _train(state, config, train, val, on_val, checkpointer, reporter)
     split = "test" if config["val_fraction"] is None else "validation"
     result["hits"] = [{**row, "split": split} for row in checkpointer.hits]
@@ -193,7 +193,7 @@ def _train(
         histogram, points, hits = list[Row](), list[Row](), None
         if statistics is not None:
             with reporter.scoring():
-                scores = score(objective.encoder, last=is_last, objective=objective)
+                scores = score(objective.scored[0], last=is_last, objective=objective)
                 features, hits = scores.features_MD, scores.hits
                 row |= scores.values | statistics.summary()
                 row |= diagnose(objective, val, features, config, base_loss=row["base_loss"])

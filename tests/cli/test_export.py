@@ -12,6 +12,7 @@ import yaml
 from safetensors.torch import load_file
 
 from clsweep.api import open_results
+from clsweep.cli.export import _of_two
 from clsweep.errors import RequestError
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder, encoder_file
@@ -19,6 +20,7 @@ from clsweep.results.weights import about_encoder, pack_weights
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.model import own_encoders
+from tests.planted import study_at
 
 NORMALISATION = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]}
 ENCODERS = {
@@ -282,3 +284,16 @@ def test_what_cannot_be_exported_is_refused_in_one_line(clsweep, out, trial, fil
     for message in messages:
         assert message.format(out=out) in err
     assert not (out.parent / file).exists()
+
+
+@pytest.mark.parametrize("network", ["student", "teacher"])
+def test_of_dinos_two_encoders_it_says_which_it_is(network, tmp_path):
+    dino = {"framework": "dino", "loss": "soft_cross_entropy"}
+    tree = {"space": {}, "objectives": {"dino": dino | {"base": {"score_network": network}}}}
+    study = load_study(study_at(tmp_path / "study.yaml", **tree))
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    folder = ResultsFolder(str(tmp_path / "out"))
+    folder.create(study.document.dump(), rows)
+    folder.add_trial(rows[0] | {"status": "finished", "knn_top1": 90.0})
+    said = _of_two(folder, rows[0]["trial_id"])
+    assert ("momentum teacher's encoder" in said) == (network == "teacher")

@@ -193,6 +193,28 @@ def test_wmse_of_a_collapsed_batch_is_nan_and_of_half_types_float32(dtype):
     assert wmse(z1_ND, torch.ones_like(z2_ND), 12, order_N=order).isnan()
 
 
+@pytest.mark.parametrize("scale", [1.0, 10.0, 1e4])
+def test_vicreg_in_float16_is_nan_where_its_gradient_has_no_number(scale):
+    """By the gradient that float64 has; below it both are what float32 gives."""
+    exact = [(scale * z).detach().half().double().requires_grad_() for z in raw_views(32, 8)]
+    value = vicreg(*exact)
+    slopes = torch.cat(torch.autograd.grad(value, exact))
+    half = [z.detach().half().requires_grad_() for z in exact]
+    loss = vicreg(*half)
+    if slopes.abs().max() > 65504:
+        assert loss.isnan()
+        assert scale == 1e4
+        return
+    loss.backward()
+    torch.testing.assert_close(loss, value.float(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        torch.cat([z.grad for z in half]).double(),
+        slopes,
+        rtol=1e-2,
+        atol=1e-4 * float(slopes.abs().max()),
+    )
+
+
 @pytest.mark.parametrize("shift", [0.0, 3.0])
 def test_wmse_of_projections_of_too_low_a_rank_is_nan(shift):
     """In float32, whose rounding makes the matrix of full rank by chance."""

@@ -92,7 +92,9 @@ def test_a_constant_column_leaves_the_others_their_gradient(loss, dtype):
         assert_finite(value, grad)
         others = grad.reshape(2, 16, 5)[..., [0, 1, 3, 4]].abs().max()
         assert others < 10 * ordinary.abs().max(), "the others do not notice"
-        assert grad.abs().max() < 1e4 * ordinary.abs().max(), "at most what its floor allows"
+        # not centred, it is an ordinary column of small values
+        size = constant if loss.startswith("raw") and constant == 1e-3 else 1.0
+        assert size * grad.abs().max() < 10 * ordinary.abs().max(), "nor does it get more"
 
 
 @pytest.mark.parametrize("loss", COLUMN_WISE)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,15 @@ import torch
 from clsweep.catalog import PARAM, SELECTED_PARTS
 from clsweep.cli.check import another_value
 from clsweep.data.locations import DataPlace
+from clsweep.objective.build import build_encoder
+from clsweep.objective.targets import DINO
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train import loop, mutual_information
 from clsweep.train.contracts import counts
 from clsweep.train.diagnostics import StepStatistics
+from clsweep.train.evaluation import score_encoder
+from clsweep.train.images import on_device
 from clsweep.train.loop import DivergedError, train_trial
 from clsweep.train.state import new_state
 from tests.contracts.attempts import unmeasured
@@ -175,6 +179,48 @@ def test_no_epochs_score_the_untrained_encoder(configs, monkeypatch):
         "nothing but the encoder and the seed matters"
     )
     assert run(configs["simclr"], epochs=0, seed=1)[1] != result
+
+
+def test_dinos_teacher_is_scored_and_kept_where_it_is_asked_for(monkeypatch):
+    """The teacher is the moving mean of the students of all steps, taken here by hand."""
+    students: list[dict[str, torch.Tensor]] = []
+
+    def note(self, *arguments, of):
+        if of is step or not students:
+            students.append({n: p.detach().clone() for n, p in self.encoder.named_parameters()})
+        return of(self, *arguments)
+
+    begin, step = DINO.begin_step, DINO.after_step
+    for name, function in {"begin_step": begin, "after_step": step}.items():
+        monkeypatch.setattr(DINO, name, partialmethod(note, of=function))
+    parts = {"framework": "dino", "loss": "soft_cross_entropy"}
+    parts |= {"regularizer": "none", "views": "two"}
+    kept, rows = {}, {}
+    for network in ("student", "teacher"):
+        students.clear()
+        config = small_config(
+            parts, momentum=0.8, momentum_schedule="constant", score_network=network
+        )
+        rows[network] = []
+        kept[network] = train_trial(config, rows[network].append)
+        mean = students[0]
+        for student in students[1:]:
+            mean = {name: 0.8 * mean[name] + 0.2 * student[name] for name in mean}
+        expected = {"student": students[-1], "teacher": mean}[network]
+        for name, value in expected.items():
+            torch.testing.assert_close(kept[network]["encoder"][name], value)
+        encoder = build_encoder(config).eval()
+        encoder.load_state_dict(kept[network]["encoder"])
+        splits = loop.load_splits(config, DataPlace())
+        images = [
+            on_device(s, splits.train, torch.device("cpu")) for s in (splits.train, splits.val)
+        ]
+        scores = score_encoder(encoder, *images, config, last=True)
+        assert scores.values["knn_top1"] == kept[network]["knn_top1"]
+    [losses, others] = ([row["train_loss"] for row in rows[name]] for name in rows)
+    assert losses == others
+    assert len(students) > 2
+    assert any((kept["student"]["encoder"][n] != v).any() for n, v in mean.items())
 
 
 @pytest.mark.parametrize("changes", [{"epochs": 0}, {}, {"precision": "bf16"}])

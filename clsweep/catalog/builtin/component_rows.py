@@ -85,13 +85,13 @@ COMPONENTS = (
               doc="views predict each other's assignment to prototypes (Sinkhorn over the batch)"),
     Component(part="framework", name="dino", impl="clsweep.objective.targets:DINO",
               owns=(*_PROTOTYPES, "teacher_tau", "teacher_tau_start", "teacher_tau_epochs",
-                    "center_momentum", *_MOMENTUM, *_PROJECTOR),
+                    "center_momentum", "score_network", *_MOMENTUM, *_PROJECTOR),
               views_of_negatives=0, losses=("soft_cross_entropy",),
               defaults={"num_prototypes": 65536, "momentum": 0.996, "momentum_schedule": "cosine",
                         "proj_dim": 256, "proj_hidden": 2048, "proj_layers": 3},
               source="DCL Table 8; DINO (2021)",
-              doc="views predict the centred, sharpened scores of a momentum teacher; scored and "
-                  "exported is the student"),
+              doc="views predict the centred, sharpened scores of a momentum teacher; "
+                  "score_network says which of the two is scored and exported"),
     Component(part="framework", name="nnclr", impl="clsweep.objective.frameworks:NNCLR",
               owns=("support_size", "pred_hidden", *_PROJECTOR), losses=_CONTRASTIVE,
               defaults={"proj_dim": 256, "proj_hidden": 2048, "proj_layers": 3,
