@@ -8,6 +8,7 @@ from typing import Any
 from clsweep.analysis import MIN_SAMPLED
 from clsweep.catalog import (
     COMPONENT,
+    DATASET,
     DATASETS,
     DIAGNOSTICS,
     METRIC,
@@ -248,7 +249,30 @@ def _data_lines(study: Study, level: str) -> list[str]:
                 "To score more images: a larger dataset.val_fraction"
                 + (", up to 0.5" if split == "validation" else "")
             )
-    return lines
+    return [*lines, *_copy_notes(study)]
+
+
+def _copy_notes(study: Study) -> list[str]:
+    """Notes on the user's own images that stand on both sides of the split, as far as compared."""
+    from clsweep.data.near_copies import MOST_LISTED, copies_between
+    from clsweep.data.sources import dataset_layout
+
+    place, row = study.sections.dataset.place, DATASET[study.dataset.name]
+    known = study.dataset
+    is_here = row.files and known.images_digest and not place.is_remote
+    if not is_here or known.num_train + known.num_unlabeled > MOST_LISTED:
+        return []
+    copies = copies_between(dataset_layout(row, place))
+    sizes = " and ".join(map(count, copies.num_compared))
+    return [
+        f"note: of {sizes} held-out and training images that were compared, {count(len(pairs))} "
+        f"held-out ones {are}, first {' and '.join(pairs[0])}: what is learned by heart scores"
+        for pairs, are in (
+            (copies.exact, "are training images, byte for byte"),
+            (copies.near, "look like training images (nearly the same small grey image)"),
+        )
+        if pairs
+    ]
 
 
 def _store_lines(study: Study) -> list[str]:

@@ -114,6 +114,15 @@ def encode_image(file: Encoded, store_size: int, num_channels: int = 3) -> tuple
     return content.getvalue(), height, width
 
 
+def grey_thumbnail(file: Encoded, side: int) -> Picture:
+    """An image in grey levels of side x side pixels, whatever its shape; of a large JPEG few pixels
+    are decoded. Raises as `decode_image`.
+    """
+    with _opened(file) as opened:
+        opened.draft("L", (4 * side, 4 * side))
+        return _eight_bits(opened).convert("L").resize((side, side), Image.Resampling.BILINEAR)
+
+
 def read_bytes(file: Encoded) -> bytes:
     """All bytes of an encoded image. Raises as `decode_image`."""
     if isinstance(file, Path):

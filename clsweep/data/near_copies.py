@@ -1,0 +1,93 @@
+"""Images that are on both sides of a split: files of the same bytes, and others that look alike.
+
+Two look alike where their small grey images differ by less than a share of their contrast, as one
+of another size or compression does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clsweep.data.sources import DataLayout
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_COMPARED = 1000  # images of a part; of more some, evenly spaced
+MOST_LISTED = 50_000  # images; of more no plan reads the names again
+_SIDE = 16  # pixels of a small grey image
+_ALIKE = 0.06  # root mean square difference of two, as a share of their contrast
+_FLAT = 4.0  # levels of 255: a contrast below it shows nothing to compare
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Held-out images that the training images have too.
+
+    Attributes:
+        num_compared: held-out and training images that were compared.
+        exact: pairs of names, held out and trained on, of the same bytes.
+        near: pairs that look alike, without the exact ones.
+    """
+
+    num_compared: tuple[int, int]
+    exact: Sequence[tuple[str, str]]
+    near: Sequence[tuple[str, str]]
+
+
+def copies_between(layout: DataLayout) -> Copies:
+    """The test images that are training images too; where no part is held out, training images that
+    another one repeats, as either may be. What cannot be decoded is left out.
+    """
+    import numpy as np
+
+    held_out = "test" if len(layout.labels["test"]) else "train"
+    trained = _small_images(layout, "train")
+    tested = trained if held_out == "train" else _small_images(layout, held_out)
+    if not trained or not tested:
+        return Copies((len(tested), len(trained)), (), ())
+    first = {digest: name for name, digest, _ in reversed(trained)}
+    exact = [(name, first[of]) for name, of, _ in tested if first.get(of, name) != name]
+    a, b = (np.stack([image for *_, image in part]) for part in (tested, trained))
+    squares = (a**2).mean(1)[:, None] + (b**2).mean(1)[None] - 2 * (a @ b.T) / _SIDE**2
+    variances = np.minimum.outer(a.var(1), b.var(1))
+    is_alike = (squares < _ALIKE**2 * variances) & (variances > _FLAT**2)
+    known, near = {name for pair in exact for name in pair}, list[tuple[str, str]]()
+    for row, column in zip(*np.nonzero(is_alike), strict=True):
+        name, other = tested[row][0], trained[column][0]
+        if name not in known and (held_out == "test" or column < row):
+            near.append((name, other))
+            known.add(name)
+    return Copies((len(tested), len(trained)), exact, near)
+
+
+def _small_images(layout: DataLayout, part: str) -> list[tuple[str, bytes, np.ndarray]]:
+    """Name, digest of the content, and grey levels (_SIDE**2,) of some images of a part."""
+    import numpy as np
+    from PIL import Image
+
+    from clsweep.data.image_files import grey_thumbnail, read_bytes
+
+    num_images = len(layout.labels[part])
+    number = min(num_images, MOST_COMPARED)
+    images = []
+    for row in (place * num_images // number for place in range(number)):
+        try:
+            if layout.open is not None:
+                file = layout.open(part, row)
+                content, small = read_bytes(file), grey_thumbnail(file, _SIDE)
+            elif layout.pixels is not None and layout.dtype == "uint8":
+                pixels = layout.pixels(part, range(row, row + 1))[0]
+                content = pixels.tobytes()
+                picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+                small = picture.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BILINEAR)
+            else:
+                return []
+        except Exception:  # whatever Pillow raises, which making the cache says
+            continue
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        images.append((layout.name(part, row), digest, np.asarray(small, np.float32).ravel()))
+    return images
