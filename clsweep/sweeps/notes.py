@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Note
 from clsweep.catalog.ownership import baseline_params, evaluation_params, metric_params
 from clsweep.catalog.rows import Row
@@ -278,3 +280,9 @@ def _inverse(value: float) -> float:
 def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame by the names of its columns."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def in_cell(frame: pd.DataFrame, levels: Mapping[str, str | Sequence[str]]) -> pd.DataFrame:
+    """A table with the factors in front: those of one cell, or of each row."""
+    others = [name for name in frame if name not in levels]
+    return frame.assign(**levels)[[*levels, *others]]

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from clsweep.cluster import runner
-from clsweep.results.parquet import decode_table, encode_table
+from clsweep.results.integrity import decode_table, encode_table
 
 NOTE = "trials of several versions"
 
