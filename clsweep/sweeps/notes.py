@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from clsweep.analysis.reasons import TEXTS, UNRESOLVED, Note
 from clsweep.catalog.ownership import baseline_params, evaluation_params, metric_params
 from clsweep.catalog.rows import Row
