@@ -12,7 +12,7 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables
 from clsweep.statistics.computed import Statistics
-from clsweep.study.factors import factor_cells, factors_of, with_factors
+from clsweep.study.factors import factor_cells, with_factors
 from clsweep.sweeps import from_studies
 from clsweep.sweeps.fresh_seeds import on_fresh_seeds
 from clsweep.sweeps.study_cells import CellData, cells_of_study, whole_data
@@ -147,7 +147,7 @@ class Results(Statistics):
     @cached_property
     def cells(self) -> tuple[Results, ...]:
         """The cells of a study with factors, each with statistics of its own; else none."""
-        if self._given or len(self._studies) != 1 or not factors_of(self.study):
+        if self._given or len(self._studies) != 1 or not self.tables.factors:
             return self._cells
         return tuple(map(of_cell, cells_of_study(self.tables, **self._reading)))
 

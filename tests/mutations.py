@@ -219,7 +219,7 @@ FAULTS = (
     Fault("a table of another folder is read", "results/integrity.py",
           ".get(FOLDER_ID, folder) != folder:", ".get(FOLDER_ID, folder) == b\"\":",
           "tests/results/test_folder.py"),
-    Fault("a damaged table is read", "results/parquet.py",
+    Fault("a damaged table is read", "results/integrity.py",
           "!= _checksum(view[:at], view[footer:]):", "== b\"\":", "tests/results/test_parquet.py"),
     Fault("a folder that was replaced is written to", "results/lock.py",
           "self.run is not None and self.run != self._current_run()", "self.run == 0",

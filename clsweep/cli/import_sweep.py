@@ -109,7 +109,7 @@ def _write(folder: str, imported: ImportedTable) -> None:
     import pyarrow as pa
 
     from clsweep.results.disk import Disk
-    from clsweep.results.parquet import encode_table, schema_of
+    from clsweep.results.integrity import encode_table, schema_of
     from clsweep.sweeps.from_table import OPTIONS_KEY
 
     disk = Disk(folder)

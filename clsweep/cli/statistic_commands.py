@@ -177,8 +177,7 @@ def sensitivity(
 
 def _next(results: Results, reading: ResultsOptions, paths: Sequence[str], name: str) -> str:
     """The command to type next: of a search its importances, as it says nothing of the space."""
-    is_searched = any(sweep.not_measured for sweep in results.data.spaces)
-    return reading.command("importance" if is_searched else name, paths)
+    return reading.command("importance" if results.data.unmeasured else name, paths)
 
 
 @with_groups
@@ -256,7 +255,7 @@ def compare(
     shown = "tuned" if tuned else stat
     results, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
     following = reading.command("recommend", [path for path in paths if path not in pair])
-    if not tuned and any(sweep.not_measured for sweep in results.data.spaces):
+    if not tuned and results.data.unmeasured:
         following = f"{reading.command('compare', paths)} --tuned"
     options: dict[str, Any] = {"stat": shown, "by": by, "within": within}
     print_statistic(

@@ -110,13 +110,11 @@ def print_statistic(
         print_note(sentence)
     chosen = with_levels(statistic.rows(frame, data), statistic.shown(frame, data, near))
     chosen = chosen.assign(**marked)
-    header = statistic.header or str(statistic.title)
-    header = filled(header, near, data.metric_title, data.images, data.unit)
     left_out = print_table(
         records_of(chosen),
         list(map(str, chosen)),
         format=format,
-        title=f"{chr(10) * bool(sentences)}{header}",
+        title=f"{chr(10) * bool(sentences)}{statistic.heading(data, near)}",
         spare=statistic.drop_order,
         wide=style.wide,
     )

@@ -83,7 +83,7 @@ def status_rows(results: StudyTables) -> list[Row]:
         if trial_id in objective_of:  # else of an extension that is newer than this plan
             tally.objectives[objective_of[trial_id]]["running"] += 1
     rows = tally.rows()
-    if results.folder.confirmation.exists() and len(trials):
+    if results.is_confirmed and len(trials):
         rows = [row | _on_fresh(_opened(results), row) for row in rows]
     # the study's factors as columns in front of the objective
     return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in rows]

@@ -64,7 +64,7 @@ def question_line(context: ReportContext) -> str:
     if not printed.empty:
         items = list(dict.fromkeys(printed["item"]))
         what = f"Do the numbers of {joined(items)} come out as printed"
-    elif swept and any(sweep.not_measured for sweep in data.spaces):
+    elif swept and data.unmeasured:
         what += f", and at which {named}"
     elif swept:
         what += f", and how much depends on {named}"

@@ -31,10 +31,17 @@ from clsweep.errors import RequestError
 from clsweep.machine import temporary_prefix
 from clsweep.results import integrity, schemas
 from clsweep.results.disk import Disk
-from clsweep.results.integrity import FOLDER_ID, SCORE_ON, STUDY_DIGEST, Plan, checked_rows
+from clsweep.results.integrity import (
+    FOLDER_ID,
+    SCORE_ON,
+    STUDY_DIGEST,
+    Plan,
+    checked_rows,
+    decode_table,
+    encode_table,
+)
 from clsweep.results.lock import read_heartbeat
-from clsweep.results.parquet import decode_table, encode_table
-from clsweep.results.store import MISSING, SUFFIX, Store
+from clsweep.results.store import MISSING, SUFFIX, Store, empty
 from clsweep.study.document import PLUGINS_FILE, Document, from_json, to_json
 from clsweep.study.extend import recorded_study
 
@@ -172,13 +179,13 @@ class ResultsFolder(Store):
                 lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["trial_id"]),
                 "; without it, nothing is lost",
             )
-        return schemas.empty(schema)
+        return empty(schema)
 
     def references(self) -> pa.Table:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
         schema = schemas.references_schema()
         if not self.files.is_file("references.parquet"):
-            return schemas.empty(schema)
+            return empty(schema)
         return self.decoded(
             "references.parquet",
             lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["reference"]),

@@ -38,6 +38,16 @@ class StudyTables:
         """The resolved study file as a plain tree."""
         return self.folder.study()
 
+    @cached_property
+    def factors(self) -> tuple[str, ...]:
+        """Data set and encoder, where the study has several."""
+        return factors_of(self.study)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """`clsweep confirm` has run."""
+        return self.folder.confirmation.exists()
+
     def planned(self, columns: Sequence[str]) -> pa.Table:
         """These columns of the plan, those of them that it has."""
         return self.folder.plan(columns)
@@ -122,11 +132,11 @@ class StudyTables:
     def _placed(self, table: pa.Table) -> pd.DataFrame:
         """A table of trials, with the study's factors as columns."""
         frame = to_frame(table)
-        if not (factors := factors_of(self.study)):
+        if not self.factors:
             return frame
-        levels = self.plan.set_index("trial_id")[list(factors)]
-        columns = {factor: frame["trial_id"].map(levels[factor]) for factor in factors}
-        return frame.assign(**columns)[[*factors, *frame.columns]]
+        levels = self.plan.set_index("trial_id")[[*self.factors]]
+        columns = {factor: frame["trial_id"].map(levels[factor]) for factor in self.factors}
+        return frame.assign(**columns)[[*self.factors, *frame.columns]]
 
     @property
     def metric(self) -> str:

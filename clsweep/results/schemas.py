@@ -183,8 +183,3 @@ def to_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 TRIAL_KEYS = ("trial_id", "objective", "config", "seed")
 TRIAL_STATUSES = ("finished", "stopped", "skipped", "failed")  # of a trial that has its row
-
-
-def empty(schema: pa.Schema) -> pa.Table:
-    """A table without rows. `schema.empty_table` makes one too, and loads pandas for it."""
-    return pa.Table.from_batches([], schema=schema)

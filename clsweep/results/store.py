@@ -17,10 +17,8 @@ import pyarrow.compute as pc
 
 from clsweep.errors import RequestError, UserError, first_line
 from clsweep.results.disk import Data, Disk
-from clsweep.results.integrity import checked_rows, of_one_trial
+from clsweep.results.integrity import checked_rows, decode_table, of_one_trial
 from clsweep.results.lock import FolderLock, ObjectStoreLease
-from clsweep.results.parquet import decode_table
-from clsweep.results.schemas import empty
 
 if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore
@@ -47,15 +45,18 @@ class Store:
     def __init__(self, path: str, of_run: str | None = None):
         self.path = path
         self.files: Files = _open_uri(path) if "://" in path else Disk(path)
-        self.held: FolderLock | ObjectStoreLease  # the right to write to it
-        if isinstance(self.files, Disk):
-            self.held = FolderLock(self.files, path, of_run)
-        else:
-            self.held = ObjectStoreLease(self.files, path, of_run)
+        self._of_run = of_run
         self._known: dict[str, tuple[bytes, Any]] = {}
         # What we have written in parts since the last compaction: opening one takes 6 ms.
         self._written: dict[str, tuple[list[pa.Table], list[pa.Table]]] = {}
         self._written_ids: set[str] = set()
+
+    @functools.cached_property
+    def held(self) -> FolderLock | ObjectStoreLease:
+        """The right to write to it."""
+        if isinstance(self.files, Disk):
+            return FolderLock(self.files, self.path, self._of_run)
+        return ObjectStoreLease(self.files, self.path, self._of_run)
 
     @property
     def local_path(self) -> str | None:
@@ -204,3 +205,8 @@ def _open_uri(uri: str) -> Files:
 
 def _trial_id(part: str) -> str:
     return part.rpartition("/")[2].removesuffix(".parquet")
+
+
+def empty(schema: pa.Schema) -> pa.Table:
+    """A table without rows. `schema.empty_table` makes one too, and loads pandas for it."""
+    return pa.Table.from_batches([], schema=schema)

@@ -19,7 +19,7 @@ from clsweep.display.numbers import Wording
 from clsweep.errors import RequestError, UserError, nearest
 from clsweep.processes import is_parallel, shared, submit
 from clsweep.statistics.report_objects import Sentences
-from clsweep.sweeps.notes import worded
+from clsweep.sweeps.notes import in_cell, worded
 from clsweep.sweeps.study_data import StudyData
 
 if TYPE_CHECKING:
@@ -154,12 +154,6 @@ def _key(table: TableFunction, args: Sequence[object], options: Mapping[str, obj
     return f"{table.__module__}.{table.__name__}{tuple(args)}{sorted(given.items())}"
 
 
-def in_cell(frame: pd.DataFrame, levels: Mapping[str, str | Sequence[str]]) -> pd.DataFrame:
-    """A table with the factors in front: those of one cell, or of each row."""
-    others = [name for name in frame if name not in levels]
-    return frame.assign(**levels)[[*levels, *others]]
-
-
 def cell_name(cell: Statistics) -> str:
     """`stl10, resnet18`."""
     return ", ".join(cell.levels.values())
@@ -254,7 +248,8 @@ class ReportContext:
     @property
     def says_of_space(self) -> bool:
         """True if any objective's samples say something of the space as a whole."""
-        return any(sweep.not_measured is None for sweep in self.statistics.data.spaces)
+        data = self.statistics.data
+        return len(data.unmeasured) < len(data.spaces)
 
     @property
     def is_search(self) -> bool:

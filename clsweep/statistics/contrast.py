@@ -24,9 +24,8 @@ from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import needed
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, p_of
-from clsweep.sweeps.named_contrasts import contrasts_with
 from clsweep.sweeps.notes import cause, records_of, status_text
-from clsweep.sweeps.study_data import StudyData
+from clsweep.sweeps.study_data import StudyData, contrasts_with
 
 NO_ROOM = "no room for the published"
 OUTCOMES = {

@@ -93,7 +93,7 @@ def _marginal_figure(
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     if any(sweep.num_skipped for sweep in data.sweeps):
         binned += " Of a race, by the seeds that all settings ran on."
-    if any(sweep.not_measured for sweep in data.spaces):
+    if data.unmeasured:
         binned += " Of a search, by a surrogate, which knows least where little was tried."
     return Figure(
         name=name,

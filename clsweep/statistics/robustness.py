@@ -36,11 +36,9 @@ from clsweep.sweeps.notes import is_measured, note_text, records_of, text_in
 from clsweep.sweeps.study_data import StudyData
 
 
-def robustness(
-    of: Statistics, *, by: str | None = None, within: float | None = None
-) -> pd.DataFrame:
+def robustness(of: Statistics, *, within: float, by: str | None = None) -> pd.DataFrame:
     """One row per objective, see `analysis.robustness`."""
-    return analysis.robustness(of.data.sweeps, by=by, within=of.near(within))
+    return analysis.robustness(of.data.sweeps, by=by, within=within)
 
 
 def tolerance(of: Statistics) -> pd.DataFrame:

@@ -16,9 +16,9 @@ import pandas as pd
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import texts_of_values
 from clsweep.display.numbers import THRESHOLD, Number, fixed, is_number, p_value, setting, texts_of
-from clsweep.statistics.computed import ReportContext, TableFunction, in_cell
+from clsweep.statistics.computed import ReportContext, TableFunction
 from clsweep.statistics.report_objects import Figure, Sentences, Table
-from clsweep.sweeps.notes import factors_in_front, is_measured, notes_of, records_of
+from clsweep.sweeps.notes import factors_in_front, in_cell, is_measured, notes_of, records_of
 from clsweep.sweeps.study_data import StudyData
 
 _Cell = Callable[[Row], Any]
@@ -82,6 +82,11 @@ class Statistic:
         """The columns that a screen without room for all of them does without, in that order."""
         numbers = sorted({c.drop_order for c in self.columns if c.drop_order})
         return [[c.header for c in self.columns if c.drop_order == number] for number in numbers]
+
+    def heading(self, data: StudyData, within: float) -> str:
+        """The line above its table on a screen."""
+        text = self.header or str(self.title)
+        return filled(text, within, data.metric_title, data.images, data.unit)
 
     def explained(self, table: pd.DataFrame, data: StudyData, within: float) -> list[str]:
         """The meaning of the columns of a `shown` table, a text each."""

@@ -25,7 +25,7 @@ from pydantic import (
 
 from clsweep.catalog import COMPONENT, DATASET, METRIC, PARAM
 from clsweep.catalog.ownership import aliases
-from clsweep.data.locations import DataPlace, is_uri, secret_in
+from clsweep.data.locations import DataPlace, secret_in
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.document import Document, Keys, dotted
@@ -118,7 +118,7 @@ class DatasetSection(_Section):
 
     @model_validator(mode="after")
     def _from_a_bucket(self) -> DatasetSection:
-        for uri in filter(is_uri, (self.root, self.transfer_root or "")):
+        for uri in [place for place in (self.root, self.transfer_root or "") if "://" in place]:
             if reason := secret_in(uri):
                 raise ValueError(
                     "expected no key in the place of the images, which results and messages name, "

@@ -37,7 +37,7 @@ def on_fresh_seeds(
 
     if isinstance(study, CellTables):
         return study.frame_here(on_fresh_seeds(study.whole, top=top, new_images=new_images, by=by))
-    if not study.folder.confirmation.exists():
+    if not study.is_confirmed:
         how = f"clsweep confirm {study.path} does it"
         raise RequestError(f"{study.path}: nothing is confirmed yet; {how}")
     metric, mode = by or (study.metric, study.mode)
@@ -74,7 +74,7 @@ def _fresh_trials(study: StudyTables) -> pd.DataFrame:
 
 def fresh_scores(study: StudyTables, metric: str) -> dict[str, dict[int, dict[int, float]]]:
     """Objective -> configuration -> fresh seed -> the metric, NaN of a failed trial."""
-    if not study.folder.confirmation.exists():
+    if not study.is_confirmed:
         return {}
     whole = study.whole if isinstance(study, CellTables) else study
     trials = _fresh_trials(whole)

@@ -25,15 +25,13 @@ from clsweep.errors import RequestError, nearest
 from clsweep.results.reading import CellTables, StudyTables, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.document import clash
-from clsweep.study.factors import factors_of
 from clsweep.study.paper_tables import PaperTable, parse_paper_table
 from clsweep.study.space import declared_axes, declared_spaces, only_swept
 from clsweep.sweeps import study_data
 from clsweep.sweeps.fresh_seeds import fresh_scores, on_fresh_seeds, top_of
-from clsweep.sweeps.named_contrasts import contrasts_of
 from clsweep.sweeps.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
 from clsweep.sweeps.per_image import hits_in
-from clsweep.sweeps.study_data import LOSSES, Confirming, StudyData
+from clsweep.sweeps.study_data import LOSSES, Confirming, StudyData, contrasts_of
 from clsweep.sweeps.tidy import LABEL_NAMES
 
 T = TypeVar("T")
@@ -114,8 +112,8 @@ def of_studies(
 def _require_alike(studies: Sequence[StudyTables]) -> None:
     """Raises RequestError where studies cannot be analysed together."""
     for study in studies if len(studies) > 1 else ():
-        if factors := factors_of(study.study):
-            expected = f"a study with factors ({', '.join(factors)}) is analysed alone"
+        if study.factors:
+            expected = f"a study with factors ({', '.join(study.factors)}) is analysed alone"
             raise RequestError(f"{study.path}: {expected}, given {len(studies)} folders")
     for first, second in itertools.combinations(studies, 2):
         if ours := clash(first.folder.document().plugins, second.folder.document().plugins):
@@ -157,7 +155,7 @@ def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd
 
     def read(study: StudyTables) -> pd.DataFrame:
         if kind == "confirmation":
-            if not study.folder.confirmation.exists():
+            if not study.is_confirmed:
                 return pd.DataFrame()
             new = data.images == "new images"
             return on_fresh_seeds(study, new_images=new, by=(metric, data.mode))

@@ -20,7 +20,7 @@ from clsweep.catalog import METRIC, METRICS, PARAM
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, first_line, nearest
 from clsweep.results.disk import Disk
-from clsweep.results.parquet import decode_table, schema_of
+from clsweep.results.integrity import decode_table, schema_of
 from clsweep.results.reading import to_frame
 from clsweep.results.schemas import ID_FIELDS, outcome_fields
 from clsweep.sweeps import study_data, tidy

@@ -278,3 +278,9 @@ def _inverse(value: float) -> float:
 def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame by the names of its columns."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def in_cell(frame: pd.DataFrame, levels: Mapping[str, str | Sequence[str]]) -> pd.DataFrame:
+    """A table with the factors in front: those of one cell, or of each row."""
+    others = [name for name in frame if name not in levels]
+    return frame.assign(**levels)[[*levels, *others]]

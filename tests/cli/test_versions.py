@@ -7,7 +7,7 @@ import clsweep
 from clsweep.cli.trials import confirm_notes
 from clsweep.cluster import runner
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.parquet import decode_table, encode_table
+from clsweep.results.integrity import decode_table, encode_table
 
 NOTE = "trials of several versions"
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from clsweep.errors import RequestError
-from clsweep.results import parquet
+from clsweep.results import integrity as parquet
 from clsweep.results.disk import LARGEST_DOCUMENT, Disk
-from clsweep.results.parquet import decode_table, encode_table, typed
+from clsweep.results.integrity import decode_table, encode_table, typed
 
 TABLE = pa.table({"trial_id": ["a-0", "b-1"], "config": [0, 1], "tau": [0.1, None]})
 

@@ -19,8 +19,7 @@ from clsweep.errors import UserError
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder, encoder_file
 from clsweep.results.integrity import STUDY_DIGEST as STUDY_KEY
-from clsweep.results.integrity import digest
-from clsweep.results.parquet import decode_table, encode_table
+from clsweep.results.integrity import decode_table, digest, encode_table
 from clsweep.results.weights import about_encoder, pack_weights, unpack_weights
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
