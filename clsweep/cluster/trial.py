@@ -27,6 +27,7 @@ from clsweep.cluster.heartbeat import TrialHeartbeat
 from clsweep.cluster.mailbox import append_epoch, request_checkpoints, write_state
 from clsweep.cluster.preemption import saved_on_term
 from clsweep.cluster.schedulers.asha import AshaConfig
+from clsweep.cluster.stall import LONGER
 from clsweep.data.locations import DataPlace
 from clsweep.display.printing import say
 from clsweep.errors import RequestError
@@ -223,7 +224,10 @@ def _fit(row: Row, context: TrialContext, ray_dir: str) -> Row:
 
         backend = "nccl" if resources.gpus_per_worker else "gloo"
         meet_in_file = partial(FileRendezvous, folder=ray_dir)
-        config = (meet_in_file if context.one_machine else TorchConfig)(backend=backend)
+        # One may wait for another as long as that may prepare images; who stalls is ended before.
+        timeout_s = round(LONGER * resources.stall_s)
+        meeting = meet_in_file if context.one_machine else TorchConfig
+        config = meeting(backend=backend, timeout_s=timeout_s)
         held = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker}
         each = {name: amount for name, amount in held.items() if amount}
         scaling = {"num_workers": resources.workers, "resources_per_worker": each}
