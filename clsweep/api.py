@@ -112,7 +112,7 @@ def analyse(
         RequestError: a column is missing, or says what it cannot.
     """
     options = {"metric": metric, "mode": mode, "params": params, "scales": scales}
-    if factors is None and "dataset" in (params or ()):
+    if factors is None and isinstance(params, list | tuple) and "dataset" in params:
         factors = ()
     return _of_table(trials, factors, source="table", failed=failed, **options)
 

@@ -55,7 +55,10 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
             plain = plain.replace(f"`{name}`", f"column_{number}_")
             columns[f"column_{number}_"] = name
     try:
-        mask = _Condition(frame, columns).of(_parsed(plain, frame))
+        with np.errstate(all="ignore"):  # a root of what is negative is unknown
+            mask = _Condition(frame, columns).of(_parsed(plain, frame))
+    except OverflowError:
+        raise RequestError(f"--where {_shown(where)}: expected numbers below 1e308") from None
     except Exception as error:  # whatever a comparison raises
         reason, bare = first_line(error), _TEXTS.sub("", plain)
         if isinstance(error, SyntaxError):

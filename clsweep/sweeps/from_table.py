@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -176,7 +176,7 @@ def _metric(trials: pd.DataFrame, given: str | None, source: str) -> str:
 def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str) -> list[str]:
     """The hyperparameters that were named, each once."""
     place = f"{source}: params"
-    if isinstance(params, str):
+    if isinstance(params, str) or not isinstance(params, Iterable):
         raise RequestError(f"{place}: expected a list of columns, given {params!r}")
     names = [str(name) for name in params]
     for number, name in enumerate(names):

@@ -28,6 +28,8 @@ from clsweep.sweeps.sampler_guess import set_samplers
 from clsweep.sweeps.trial_ends import mark_ends
 
 _RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+_BEYOND = re.compile(r"[+-]?([0-9.]+[eE]\+?[0-9]+|inf|infinity)", re.IGNORECASE)
 _UNREAD = re.compile("^not read|is empty in")  # notes on columns that may tell trials apart
 
 
@@ -92,6 +94,7 @@ def import_sweep(
     if sweep.mixed:
         _add_unread(rows, trials, names)
         rows = settle_empty_cells(rows, [*columns.values()], notes)
+    notes += _check_cells(rows)
     rows = _without_reruns(rows, notes)
     if seed and not _is_seed(rows, seed, may_be_none, notes):
         rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
@@ -148,6 +151,28 @@ def _rows(
             }
         )
     return rows
+
+
+def _check_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Notes on columns with a number beyond all that are read as such, which is a text there.
+
+    Raises:
+        RequestError: a name or text with NUL, or half of a surrogate pair, which no file can hold.
+    """
+    beyond: dict[str, list[str]] = {}
+    for row in rows:
+        for name, value in row.items():
+            for text in (name, value):
+                if isinstance(text, str) and _UNWRITABLE.search(text):
+                    expected = "expected a text without NUL and half characters"
+                    raise RequestError(f"column {name!r:.40}: {expected}, given {text!r:.40}")
+            if isinstance(value, str) and _BEYOND.fullmatch(value) and math.isinf(float(value)):
+                beyond.setdefault(name, []).append(value)
+    return [
+        f"{name} is {of[0]} in {len(of)} of {len(rows)} trials, no number that is read: its values "
+        "are categories"
+        for name, of in beyond.items()
+    ]
 
 
 def _free(name: str, taken: Iterable[str]) -> str:

@@ -76,3 +76,33 @@ def test_an_import_replaces_an_import_and_nothing_else(export):
     Path("results/sweep/study.yaml").write_text("")
     with pytest.raises(RequestError, match="expected a new folder, found the results of a study"):
         import_export(export)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lr,acc\n\0,1\n", "column 'lr': expected a text without NUL"),
+        ('[{"config": {"lr": "\\ud800"}, "summary": {"acc": 1}}]', "column 'lr': expected a text"),
+        ('[{"config": {"l\\u0000": 1}, "summary": {"acc": 1}}]', "expected a text without NUL"),
+        ("[" * 100_000, "maximum recursion depth exceeded"),
+        ("[NaN]", "expected a run, given 'nan'"),
+        ('[{"config": null, "summary": null}]', "no column 'acc'"),
+        ("lr,acc\n0.1,abc\n", "acc: expected a number, given 'abc'"),
+        ("", "expected trials that have ended, found none"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_in_a_line_with_its_place(text, says, tmp_path):
+    source = tmp_path / ("a.json" if text[:1] == "[" else "a.csv")
+    source.write_text(text)
+    with pytest.raises(RequestError) as refused:
+        import_export(source, out=str(tmp_path / "out"))
+    assert str(refused.value).startswith(f"{source}: ")
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("number", ["1e999", "inf"])
+def test_a_number_beyond_all_is_said(number, export, capsys):
+    export.write_text(export.read_text().replace("0.2,", f"{number},"))
+    import_export(export)
+    assert f"lr is {number} in 4 of 8 trials, no number that is read" in capsys.readouterr().out

@@ -164,3 +164,12 @@ def test_a_column_that_is_empty_throughout_is_named(tmp_path):
     assert sweep.notes == ["lr is empty in all trials"]
     with pytest.raises(RequestError, match=r"several trials .* \(lr is empty in all trials\)"):
         import_sweep(sweep, metric="acc", mode="max")
+
+
+def test_a_table_with_an_empty_column_says_so():
+    rows = {"objective": "a", "config": [0, 0, 1, 1], "seed": [0, 1] * 2, "status": "finished"}
+    table = pd.DataFrame(rows | {"sampler": "grid", "tau": None, "acc": [1.0, 2.0, 3.0, 4.0]})
+    results = clsweep.analyse(table, metric="acc", mode="max", params=["tau"])
+    assert "tau is empty in all trials" in results.data.notes
+    with pytest.raises(RequestError, match="params: expected a list of columns, given 5"):
+        clsweep.analyse(table, metric="acc", mode="max", params=5)
