@@ -37,7 +37,14 @@ from clsweep.analysis.score_table import (
 )
 from clsweep.analysis.spread import spread_statistics
 from clsweep.analysis.spread_tests import Measures, spread_effect
-from clsweep.analysis.sweep import Sweep, check_by, counted_alike, in_threads
+from clsweep.analysis.sweep import (
+    Sweep,
+    as_far_as_levels,
+    check_by,
+    counted_alike,
+    in_threads,
+    no_further,
+)
 from clsweep.errors import nearest
 
 _TUNED = "tuned"
@@ -89,7 +96,7 @@ def compare(
         raise ValueError(f"stat: expected one of {known}, got {stat!r}.{nearest(stat, STATS)}")
     if not within >= 0:
         raise ValueError(f"within: expected >= 0, got {within!r}.")
-    sweeps = _chosen(sweeps, a, b)
+    every, sweeps = sweeps, _chosen(sweeps, a, b)
     check_by(by, sweeps)
     if stat == _TUNED:
         if by is not None:
@@ -104,7 +111,10 @@ def compare(
         return _table(rows, QUESTIONS if is_swept else 1)
 
     out = robust_to_failures(sweeps, table, ("a", "b", "region"))
-    return out if a in (None, sweeps[0].objective) else _turned(out)
+    out = out if a in (None, sweeps[0].objective) else _turned(out)
+    if stat == "within":
+        return no_further(out, 1.0)
+    return out if stat == "std" else as_far_as_levels(out, every)
 
 
 def _turned(table: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,6 @@ import pandas as pd
 
 from clsweep.analysis import compare as analysis
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import as_far_as_levels, no_further
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
@@ -38,8 +37,6 @@ def compare(
     near = of.near(within)
     sweeps = of.data.sweeps if stat == "tuned" else of.data.spaces
     pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
-    pairs = as_far_as_levels(pairs, sweeps) if stat in ("mean", "tuned") else pairs
-    pairs = no_further(pairs, 1.0) if stat == "within" else pairs
     yardstick_of = of.data.yardsticks
     yardsticks = [pairs[side].map(lambda name: yardstick_of.get(name, "")) for side in ("a", "b")]
     apart = yardsticks[0] != yardsticks[1]
