@@ -8,7 +8,6 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
 from clsweep.catalog.rows import Row
 from clsweep.study.design import PlannedTrial, Study
@@ -45,8 +44,8 @@ class SearchBudget:
             self._num_begun[row["objective"], row["config"]] += 1
             if (seconds := row.get("wall_time_s")) is not None:
                 self._ended_s[row["objective"]].append(seconds)
-                started: datetime = row["started_at"]
-                spans.append((started.timestamp(), started.timestamp() + seconds))
+                if started := row.get("started_at"):  # a table that was made by hand may lack it
+                    spans.append((started.timestamp(), started.timestamp() + seconds))
         self._earlier_s = _covered(spans)
 
     def __str__(self) -> str:
