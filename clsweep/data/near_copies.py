@@ -16,7 +16,7 @@ from clsweep.data.sources import DataLayout
 if TYPE_CHECKING:
     import numpy as np
 
-MOST_COMPARED = 1000  # images of a part; of more some, evenly spaced
+MOST_COMPARED = 500  # of each part: a plan is not to take seconds
 MOST_LISTED = 50_000  # images; of more no plan reads the names again
 _SIDE = 16  # pixels of a small grey image
 _ALIKE = 0.06  # root mean square difference of two, as a share of their contrast
