@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import clsweep
-from clsweep.cli.endings import HEAVY_PACKAGES
+from clsweep.cli.main import HEAVY_PACKAGES
 from tests.planted import planted
 
 PACKAGE = Path(clsweep.__file__).parent

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import tempfile
+from collections.abc import Sequence
+from errno import ENOSPC
 from typing import Annotated
 
 import typer
@@ -11,19 +15,17 @@ import typer
 from clsweep.cli import run
 from clsweep.cli import statistic_commands as on_results
 from clsweep.cli import study_commands as on_study
-from clsweep.cli.endings import (
-    EXIT_INTERRUPTED,
-    EXIT_INVALID,
-    expand_user,
-    missing_extra,
-    mistake,
-    require_words,
-)
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
-from clsweep.cli.options import option, print_version
+from clsweep.cli.options import EXIT_INTERRUPTED, EXIT_INVALID, option, print_version
 from clsweep.display.printing import print_note, robust_streams, say
 from clsweep.errors import RequestError, UserError
+
+# What running, training and drawing need, and the light installation leaves out.
+HEAVY_PACKAGES = (
+    "filelock", "grpc", "optuna", "PIL", "ray", "safetensors", "tensorboardX", "torch",
+    "torchvision",
+)  # fmt: skip
 
 app = typer.Typer(
     name="clsweep",
@@ -82,3 +84,37 @@ def run_app() -> None:
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def require_words(argv: Sequence[str]) -> None:
+    """Refuse `--out ""`: no argument may be empty; a path would be the working folder."""
+    for before, word in zip(["clsweep", *argv], argv, strict=False):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
+
+
+def expand_user(word: str) -> str:
+    """A word as a shell gives it that expands every `~`: most leave that of `--out=~/x`."""
+    match = re.fullmatch(r"(--[a-z-]+=)?(~(/.*)?)", word, re.DOTALL)
+    return (match[1] or "") + os.path.expanduser(match[2]) if match else word
+
+
+def mistake(error: UserError | OSError | MemoryError) -> str:
+    """The text of an error that no command has worded, as of a working folder that is gone."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"expected more memory than there is: {str(error) or 'no more is given'}"
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        return "the working folder has been removed: expected to be called in one that is there"
+    place = error.filename or ("clsweep" if error.errno != ENOSPC else tempfile.gettempdir())
+    return f"{place!s:.200}: {error.strerror or error}"
+
+
+def missing_extra(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
+    """One line for a command that needs more than is installed; empty for another package."""
+    package = str(error.name).partition(".")[0]
+    if package not in HEAVY_PACKAGES:
+        return ""
+    command = " ".join(["clsweep", *argv[1:2]])
+    return f"{command}: needs {package}, which is not installed here: pip install clsweep"

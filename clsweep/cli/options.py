@@ -6,7 +6,7 @@ import functools
 import glob
 import inspect
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
@@ -16,6 +16,8 @@ import typer
 from clsweep.display.printing import Format, say
 from clsweep.errors import RequestError
 from clsweep.version import VERSION
+
+EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
 
 if TYPE_CHECKING:
     from clsweep.opened_results import Results
@@ -234,3 +236,12 @@ def command_line(*words: object, **options: object) -> str:
             if value not in (None, "", False) and (name, value) != ("address", "local"):
                 line += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return shlex.join(line)
+
+
+def require_exclusive(options: Mapping[str, object]) -> None:
+    """Refuse options of which one would be ignored beside another that is given."""
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    if len(given) > 1:
+        raise RequestError(
+            f"{given[0]}: expected without {' and '.join(given[1:])}, given together"
+        )

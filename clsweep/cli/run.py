@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from clsweep.cli.endings import EXIT_INTERRUPTED, exit_as, print_end
 from clsweep.cli.options import (
+    EXIT_INTERRUPTED,
+    EXIT_SOME_FAILED,
     OutputOptions,
     ResultsOptions,
     ResultsPath,
@@ -23,9 +24,10 @@ from clsweep.cli.options import (
     option,
     with_groups,
 )
-from clsweep.display.printing import Format, print_note, say
+from clsweep.display.printing import Format, print_next, print_note, say
 
 if TYPE_CHECKING:
+    from clsweep.cluster.runner import RunSummary
     from clsweep.opened_results import Results
     from clsweep.study.design import Study
 
@@ -165,3 +167,28 @@ def _resumable(again: str, file: TextIO | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         say(f"\nInterrupted. Resume with: {again}", file=file)
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def print_end(summary: RunSummary, again: str, following: str) -> None:
+    """The number of trials of each kind, and what to type next."""
+    stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
+    stopped += f"{summary.skipped} skipped, " if summary.skipped else ""
+    say(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
+    if summary.open:
+        trials = "1 trial was" if len(summary.open) == 1 else f"{len(summary.open)} trials were"
+        why = ", ".join(sorted(set(summary.open.values())))
+        say(f"{trials} lost with their machine ({why}) and stay open; the same command runs them")
+    if summary.budget and not summary.interrupted:
+        say(f"The budget of {summary.budget} has no room for a further configuration.")
+        say("With a larger search.budget the same command goes on.")
+    elif summary.left or summary.interrupted:
+        say(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
+    say(f"Results: {summary.path}")
+    print_next("" if summary.left and not summary.budget else following)
+
+
+def exit_as(summary: RunSummary) -> None:
+    if summary.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if summary.failed or summary.open:
+        raise typer.Exit(EXIT_SOME_FAILED)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from clsweep.cli.endings import require_exclusive
 from clsweep.cli.options import (
     FormatOption,
     FullResultsOptions,
@@ -21,6 +20,7 @@ from clsweep.cli.options import (
     Within,
     argument,
     option,
+    require_exclusive,
     with_groups,
 )
 from clsweep.display.numbers import count

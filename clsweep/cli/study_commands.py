@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clsweep.cli.endings import require_exclusive
 from clsweep.cli.options import (
     FormatOption,
     Settings,
@@ -17,6 +16,7 @@ from clsweep.cli.options import (
     StudyPath,
     argument,
     option,
+    require_exclusive,
     with_groups,
 )
 from clsweep.display.printing import Format, json_text, print_next, print_note, print_table, say

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import clsweep
-from clsweep.cli.endings import expand_user
+from clsweep.cli.main import expand_user
 from clsweep.version import VERSION
 
 REPOSITORY = Path(clsweep.__file__).parents[1]

@@ -83,7 +83,7 @@ def test_a_full_disk_ends_a_run_with_a_sentence(tmp_path, cli_command, monkeypat
         run.lay_out()
         journal = open_storage(run._folder.journal_path, alone=True)
         recorder = SimpleNamespace(trial_ids=set())
-        run._run_all(1, None, journal, recorder)
+        run._run_all(1, None, journal, recorder, None)
 
     monkeypatch.setattr(runner._Run, "_session", session)
     path = study_at(tmp_path / "study.yaml")
