@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import pairwise
@@ -24,8 +24,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from clsweep.catalog import COMPONENT, OBJECTIVE_PARTS
 from clsweep.catalog.known_gpus import KnownGPU
-from clsweep.catalog.ownership import with_defaults
+from clsweep.catalog.ownership import arguments, with_defaults
 from clsweep.data.augment import Recipe
 from clsweep.objective.build import build_encoder, build_objective
 from clsweep.objective.views import recipes
@@ -36,6 +37,12 @@ from clsweep.train.state import Precision, TrialState, seeded, state_of, to_tria
 CPU = torch.device("cpu")
 VIEWED, SCORED = 8, 64  # images whose views, and whose features, are counted
 _HALF = (torch.bfloat16, torch.float16)
+# Columns of a plan that say which trial and which images: no step takes longer by them.
+_OF_NO_STEP = frozenset((
+    "trial_id", "study", "objective", "config", "seed", "sampler", "dataset", "score_on",
+    "val_fraction", "store_size", "store_as", "transfer_store_as", "num_train", "num_unlabeled",
+    "images_digest",
+))  # fmt: skip
 _ASKS = torch.ops.aten._local_scalar_dense.default  # a number, of which fake tensors have none
 
 
@@ -63,6 +70,9 @@ class Cost:
         )
 
 
+_steps: dict[Hashable, Cost] = {}  # many trials of a plan have the same
+
+
 def step_cost(config: Mapping[str, Any], workers: int = 1) -> Cost:
     """Of a training step on the GPU of one worker, without its views, in the trial's precision.
 
@@ -70,7 +80,17 @@ def step_cost(config: Mapping[str, Any], workers: int = 1) -> Cost:
         config: as `train_trial` takes it.
         workers: share the batch. Their messages and the others' part of the loss are left out.
     """
-    mode, config = FakeTensorMode(allow_non_fake_inputs=True), _plain(config)
+    config = _plain(config)
+    parts = [COMPONENT[part][config[part]] for part in OBJECTIVE_PARTS]
+    others = {"num_classes"}.difference(*(row.takes for row in parts)) | _OF_NO_STEP
+    same = frozenset(each for each in config.items() if each[0] not in others)
+    if (key := (same, workers)) not in _steps:
+        _steps[key] = _step_cost(config, workers)
+    return _steps[key]
+
+
+def _step_cost(config: Mapping[str, Any], workers: int) -> Cost:
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     batch_size = config["batch_size"] // workers
     chunk_size = min(batch_size, config["chunk_size"] // workers or batch_size)
     objective = to_trial_device(seeded(build_objective, config), CPU)
@@ -156,11 +176,22 @@ def _least_s(run: Callable[[], object]) -> float:
     return min(end - begin for begin, end in pairwise(marks))
 
 
+_features: dict[Hashable, Cost] = {}
+
+
 def features_cost(config: Mapping[str, Any]) -> Cost:
     """Of the features of `SCORED` images, which are in float32 whatever a trial trains in."""
-    mode, config = FakeTensorMode(allow_non_fake_inputs=True), _plain(config)
-    encoder = _faked(seeded(build_encoder, config), mode).eval()
+    config = _plain(config)
     side = config["view_size"] or config["image_size"]
+    same = frozenset(arguments(config, "encoder").items())
+    if (key := (config["encoder"], same, side, config.get("channels"))) not in _features:
+        _features[key] = _features_cost(config, side)
+    return _features[key]
+
+
+def _features_cost(config: Mapping[str, Any], side: int) -> Cost:
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    encoder = _faked(seeded(build_encoder, config), mode).eval()
     with mode, torch.no_grad(), _Counting() as counting:
         encoder(torch.empty(SCORED, 3, side, side, memory_format=torch.channels_last))
     return counting.cost

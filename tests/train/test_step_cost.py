@@ -98,3 +98,14 @@ def test_a_gpu_is_known_by_its_name():
     assert GPUS["a10g"].seconds(0, 600e9, is_half=True) > 1
     assert GPUS["a10g"].holds(22e9)
     assert not GPUS["a10g"].holds(23e9)
+
+
+def test_a_step_is_counted_once_for_all_data_of_its_shapes():
+    first = step_cost(config(num_train=1000, num_classes=10))
+    assert step_cost(config(num_train=9000, num_classes=20, seed=1)) is first
+    assert step_cost(config(batch_size=32)) is not first
+    assert features_cost(config(batch_size=32)) is features_cost(config())
+    assert features_cost(config(channels=1)) is not features_cost(config())
+    parts = {"framework": "supervised", "loss": "cross_entropy"}
+    few, many = (step_cost(config(**parts, num_classes=number)) for number in (10, 1000))
+    assert few is not many
