@@ -76,6 +76,7 @@ def test_a_step_of_any_framework_is_counted_as_it_is_dispatched(framework):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_faked", lambda objective, _: objective)
         patch.setattr(module, "FakeTensorMode", lambda **_: real)
+        patch.setattr(module, "_steps", {})
         computed = step_cost(parts)
     assert real.names
     assert counted.launches == pytest.approx(computed.launches, rel=0.02)
@@ -101,11 +102,10 @@ def test_a_gpu_is_known_by_its_name():
 
 
 def test_a_step_is_counted_once_for_all_data_of_its_shapes():
-    first = step_cost(config(num_train=1000, num_classes=10))
-    assert step_cost(config(num_train=9000, num_classes=20, seed=1)) is first
-    assert step_cost(config(batch_size=32)) is not first
-    assert features_cost(config(batch_size=32)) is features_cost(config())
-    assert features_cost(config(channels=1)) is not features_cost(config())
-    parts = {"framework": "supervised", "loss": "cross_entropy"}
-    few, many = (step_cost(config(**parts, num_classes=number)) for number in (10, 1000))
-    assert few is not many
+    plain, other = config(), {"num_train": 9000, "num_classes": 20, "seed": 1, "trial_id": "b"}
+    assert step_cost({**plain, **other}) is step_cost(plain)
+    assert features_cost({**plain, **other, "batch_size": 32}) is features_cost(plain)
+    assert step_cost({**plain, "batch_size": 32}) is not step_cost(plain)
+    assert features_cost({**plain, "image_size": 64}) is not features_cost(plain)
+    classes = config(framework="supervised", loss="cross_entropy")
+    assert step_cost({**classes, "num_classes": 1000}) is not step_cost(classes)
