@@ -106,6 +106,6 @@ def test_a_step_is_counted_once_for_all_data_of_its_shapes():
     assert step_cost({**plain, **other}) is step_cost(plain)
     assert features_cost({**plain, **other, "batch_size": 32}) is features_cost(plain)
     assert step_cost({**plain, "batch_size": 32}) is not step_cost(plain)
-    assert features_cost({**plain, "image_size": 64}) is not features_cost(plain)
+    assert features_cost({**plain, "view_size": 64}) is not features_cost(plain)
     classes = config(framework="supervised", loss="cross_entropy")
     assert step_cost({**classes, "num_classes": 1000}) is not step_cost(classes)
