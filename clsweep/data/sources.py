@@ -69,6 +69,7 @@ class DataLayout:
         name: what an image is called: part, row.
         open: the encoded image of a part and row; None: `pixels` has them all.
         pixels: images (M, S, S, C) of consecutive rows of a part, in `dtype`.
+        sample: of files in a bucket, those of some training rows, as far as they may be read.
         image_size: side S of all; 0: each image has a size of its own.
     """
 
@@ -81,6 +82,7 @@ class DataLayout:
     unread: str = ""
     open: Callable[[str, int], Encoded] | None = None
     pixels: Callable[[str, range], np.ndarray] | None = None
+    sample: Callable[[Sequence[int]], list[bytes]] | None = None
     image_size: int = 0
     num_channels: int = 3
     dtype: str = "uint8"
@@ -261,6 +263,7 @@ def _sample(layout: DataLayout) -> PictureSample:
         pictures.append(read_bytes(file))
 
     if layout.open is None:
+        pictures += layout.sample(sampled_rows(num_train)) if layout.sample else []
         names = [layout.name("train", row).lower() for row in sampled_rows(num_train)]
         named = [name for name in names if name.endswith(IMAGE_SUFFIXES)]
         num_jpegs = sum(name.endswith((".jpg", ".jpeg")) for name in named)

@@ -86,10 +86,12 @@ def test_a_plan_from_names_is_that_of_the_folder(name, names, tmp_path):
     assert a.digest == b.digest
     for part in ("train", "test"):
         assert a.labels[part].tolist() == b.labels[part].tolist()
-    expected = replace(sized_dataset(name, local), unread="", sample=None)
+    here = sized_dataset(name, local)
+    expected = replace(here, unread="", sample=None)
     row = sized_dataset(name, remote)
     assert replace(row, sample=None) == expected
     assert row.sample.are_jpegs is (names is ODD)  # most of these are
+    assert row.sample.pictures == here.sample.pictures
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ them, or from an index that the first copy has left beside them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 
 from clsweep.catalog import Dataset
 from clsweep.data.buckets import INDEX, Bucket, Stored, file_of, listed_bucket
@@ -27,6 +30,7 @@ from clsweep.errors import listed
 
 _INDEX_OF_ANY = f"{INDEX}.json"  # the one for all, of earlier versions
 MAX_INDEX_BYTES, MAX_IMAGES = 2**20, 10**8
+MAX_SAMPLED_BYTES = 4 * 2**20  # of a picture by whose size the others are reckoned
 _SAME = {"digest": str, "unread": str, "image_size": int, "num_channels": int, "dtype": str}
 
 
@@ -111,7 +115,21 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
         labels={part: np.array([*map(label, of)], np.int64) for part, of in paths.items()},
         digest=files_digest((name, objects[name].size) for part in paths for name in paths[part]),
         name=lambda part, row: f"{bucket.place}/{paths[part][row]}",
+        sample=lambda rows: _contents(bucket, objects, [paths["train"][row] for row in rows]),
     )  # fmt: skip
+
+
+def _contents(bucket: Bucket, objects: Mapping[str, Stored], names: Sequence[str]) -> list[bytes]:
+    """Some objects, without those that are large or may not be read: a plan does without them."""
+
+    def read(name: str) -> bytes:
+        with contextlib.suppress(OSError, pa.ArrowException), bucket.stream(name) as stream:
+            return bytes(stream.read())
+        return b""
+
+    small = [name for name in names if objects[name].size <= MAX_SAMPLED_BYTES]
+    with ThreadPoolExecutor(8) as pool:
+        return [content for content in pool.map(read, small) if content]
 
 
 def _require_images(
