@@ -229,7 +229,7 @@ def pace_of(row: Row, place: DataPlace, device: torch.device) -> Pace:
 
     def tell(state: Row) -> None:
         so_far = perf_counter() - begun[-1]
-        if not state["step"]:
+        if not state.get("step"):  # no part of it is trained yet
             begun[0] += so_far
         elif "scoring" in state:
             steps_s.append(so_far)

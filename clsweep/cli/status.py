@@ -197,7 +197,7 @@ def running_rows(results: StudyTables) -> list[Row]:
             "loss": state.get("loss"),
             "images/s": f"silent for {duration(state['silent_s'])}"
             if "silent_s" in state
-            else round(state.get("images_per_s", 0)),
+            else state.get("preparing", round(state.get("images_per_s", 0))),
         }
         for trial_id, state in states.items()
     ]

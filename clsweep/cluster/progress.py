@@ -218,7 +218,11 @@ class RunProgress:
         if seconds is not None:
             texts.append(f"about {duration(seconds)} left")
         is_few, most = len(running) <= named, max(named, NAMED)
-        shown = [(name, t) for name, t in running.items() if t.is_silent or (is_few and t.state)]
+        shown = [
+            (name, t)
+            for name, t in running.items()
+            if t.is_silent or (is_few and (t.state or t.preparing))
+        ]
         texts += [f"{name}: {t.text()}" for name, t in shown[:most]]
         texts += [f"{len(shown) - most} more silent"] if shown[most:] else []
         return "; ".join(texts)

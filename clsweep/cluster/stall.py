@@ -22,6 +22,7 @@ class RunningTrial:
         gained: the part of it that was seen to be done, in `seconds`. Neither an earlier attempt
             nor the start of the process is in it.
         step_s: of its slowest steps.
+        preparing: how far its images are, before it has a state.
     """
 
     row: Row
@@ -31,11 +32,15 @@ class RunningTrial:
     state: Row = field(default_factory=dict)
     silent_s: float = 0.0
     step_s: float = 0.0
+    preparing: str = ""
     _begun: tuple[float, float] | None = None  # when it was first heard, and its share then
 
     def hear(self, state: Row, now: float, passed: float) -> None:
         self.silent_s += passed
-        if state and state != self.state:
+        if "preparing" in state:
+            if state["preparing"] != self.preparing:
+                self.preparing, self.silent_s = state["preparing"], 0.0
+        elif state and state != self.state:
             done = state["epoch"] - 1 + state["step"] / state["steps"]
             self.share = min(1.0, done / state["epochs"]) if state["epochs"] else 0.0
             self.state, self.silent_s = dict(state), 0.0
@@ -56,7 +61,7 @@ class RunningTrial:
     def last_state(self) -> Row:
         """The state that it last said; where it is silent, seconds of that instead of its pace."""
         if not self.is_silent:
-            return self.state
+            return self.state or ({"preparing": self.preparing} if self.preparing else {})
         state = {name: value for name, value in self.state.items() if name != "images_per_s"}
         return state | {"silent_s": round(self.silent_s)}
 
@@ -75,6 +80,6 @@ class RunningTrial:
 
     def _place(self) -> str:
         if not (state := self.state):
-            return "at its start"
+            return f"at {self.preparing or 'its start'}"
         step = "scoring" if "scoring" in state else f"step {state['step']}/{state['steps']}"
         return f"at epoch {state['epoch']}/{state['epochs']}, {step}"

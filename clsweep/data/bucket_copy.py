@@ -24,6 +24,7 @@ from pathlib import Path
 from clsweep.catalog import Dataset
 from clsweep.data.buckets import Bucket, Stored, file_of, listed_bucket
 from clsweep.data.locations import DataPlace
+from clsweep.data.preparation import telling
 from clsweep.data.readers.bucket_layout import leave_index
 from clsweep.display.numbers import byte_size, count
 from clsweep.errors import RequestError
@@ -230,10 +231,12 @@ def _amount(objects: Mapping[str, Stored]) -> str:
 
 @contextlib.contextmanager
 def _progress(text: str, num_bytes: int) -> Iterator[Callable[[int], object]]:
-    """A bar on a terminal, a line elsewhere; gives what to call with the number of bytes copied."""
+    """A bar on a terminal, a line elsewhere and words to a run; gives what to call with the number
+    of bytes copied.
+    """
     if not sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
-        yield lambda _: None
+        yield telling(lambda done: f"copying images, {byte_size(done)} of {byte_size(num_bytes)}")
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn

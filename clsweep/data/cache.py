@@ -27,6 +27,7 @@ import numpy as np
 
 from clsweep.data.cached_jpegs import Encode, missing_bytes, open_jpegs, write_jpegs
 from clsweep.data.image_files import JPEG_QUALITY, Pictures
+from clsweep.data.preparation import telling
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
 from clsweep.files import sync
@@ -303,16 +304,18 @@ def _empty(source: Source, part: str, rows: range) -> tuple[np.ndarray, Any]:
 
 @contextlib.contextmanager
 def _progress(source: Source) -> Iterator[Callable[[int], object]]:
-    """A bar on a terminal, nothing elsewhere; gives what to call with the number of images done."""
+    """A bar on a terminal, a word to a run elsewhere; gives what to call with the number of images
+    done.
+    """
+    total = sum(map(len, source.labels.values()))
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield telling(lambda done: f"decoding image {done:,} of {total:,}")
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = "{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        total = sum(map(len, source.labels.values()))
         task = progress.add_task(f"Decoding {source.name}", total=total)
         yield lambda count: progress.advance(task, count)
 

@@ -20,6 +20,7 @@ from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
 from clsweep.data.draws import drawing
 from clsweep.data.locations import DataPlace
+from clsweep.data.preparation import told_to
 from clsweep.objective.contrastive import wide
 from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
@@ -124,7 +125,8 @@ def _train_encoder(
     memory = PeakMemory(device)
     # all steps have one shape: worth trying what is fastest
     torch.backends.cudnn.benchmark = device.type == "cuda"
-    splits = load_splits(config, place)
+    with told_to(reporter.prepare):
+        splits = load_splits(config, place)
     train, val = (scored_images(s, splits, config, device) for s in (splits.train, splits.val))
     score = partial(score_encoder, train=train, config=config)
     on_val = partial(score, val=val, transfer=transfer_of(config, splits, place, device))

@@ -27,7 +27,8 @@ class ProgressReporter:
         tell: called at most every `TELL_S` with epoch, epochs, step, steps, loss (the mean of the
             epoch so far) and images_per_s (of all steps so far, of this attempt, without the
             scores), without the last two before the first step, and with `scoring` before scores
-            that may take long; None: nobody listens.
+            that may take long. Before all that with `preparing` alone, a text. None: nobody
+            listens.
     """
 
     def __init__(self, config: Mapping[str, Any], tell: ReportProgress | None = None):
@@ -37,6 +38,11 @@ class ProgressReporter:
         self._scored_s = 0.0
         self._last_state: Row = {}
         self._scores_are_long = True
+
+    def prepare(self, text: str) -> None:
+        """Say how far the images are that the trial waits for."""
+        if self._tell:
+            self._tell({"preparing": text})
 
     def begin_epoch(self, epoch: int, num_steps: int, done: int = 0) -> None:
         """`done`: steps of it that an earlier attempt has done."""

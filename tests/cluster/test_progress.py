@@ -66,6 +66,23 @@ def test_a_line_comes_every_ten_seconds_and_later_every_minute(clock, shown):
     assert "dcl-0: epoch 3/10, step 5/10, loss 2.500, 640 images/s" in out.getvalue()
 
 
+def test_a_trial_that_copies_its_images_says_so_and_is_not_silent(clock, shown):
+    progress, rows, out = shown
+    progress.started(rows[0])
+    for done in range(100):
+        clock[0] += 8
+        progress.heard({"dcl-0": {"preparing": f"copying images, {done} of 100 GiB"}})
+    assert "dcl-0: copying images, 93 of 100 GiB" in out.getvalue()
+    assert "silent" not in out.getvalue()
+    assert progress.states() == {"dcl-0": {"preparing": "copying images, 99 of 100 GiB"}}
+    for _ in range(9):
+        clock[0] += 8
+        progress.heard({"dcl-0": {"preparing": "copying images, 99 of 100 GiB"}})
+    assert "dcl-0: silent for 72 s at copying images, 99 of" in progress.headline(named=2)
+    progress.heard({"dcl-0": STATE})
+    assert "dcl-0: epoch 3/10" in progress.headline(named=2)
+
+
 def test_the_time_left_is_by_what_was_seen(clock, shown):
     """Not by a slow start, nor by what an earlier attempt has done."""
     progress, rows, _ = shown

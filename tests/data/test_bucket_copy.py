@@ -20,12 +20,14 @@ import pytest
 
 from clsweep import outages
 from clsweep.catalog import DATASET
-from clsweep.data import bucket_copy, buckets
+from clsweep.data import bucket_copy, buckets, preparation
 from clsweep.data.bucket_copy import local_place
 from clsweep.data.buckets import INDEX
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import dataset_layout, sized_dataset
+from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError, StudyError
+from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.data.bucket_files import by_class, files_below, gets, upload, write_images
 from tests.planted import study_at
@@ -475,3 +477,22 @@ def test_known_sets_come_from_a_bucket_by_their_folder(tmp_path, s3):
     root = Path(local_place(DATASET["fashion_mnist"], place).root)
     assert files_below(root) == {"FashionMNIST/raw/x": b"FashionMNIST/raw/x"}
     assert local_place(DATASET["digits"], place) == place
+
+
+def test_who_listens_hears_how_far_the_copy_and_the_cache_are(folder, tmp_path, monkeypatch):
+    """What a trial tells its run before its first epoch."""
+    from clsweep.train.loop import train_trial
+
+    monkeypatch.setattr(preparation, "TELL_EVERY_S", 0.0)
+    data = {"name": "imagefolder", "root": f"file://{folder}", "image_size": 16}
+    data["cache"] = str(tmp_path / "cache")
+    base = {"encoder": "conv4", "width": 4, "epochs": 1, "batch_size": 8, "knn_k": 5}
+    study = load_study(study_at(tmp_path / "study.yaml", dataset=data, base=base))
+    row, heard = plan_row(study, plan_trials(study)[0]), []
+    train_trial(row, lambda _: True, place=study.sections.dataset.place, tell=heard.append)
+    texts = [state["preparing"] for state in heard if "preparing" in state]
+    copied, decoded = ([t for t in texts if t.startswith(word)] for word in ("copying", "decoding"))
+    size = byte_size(sum(file.stat().st_size for file in folder.rglob("*.png")))
+    assert copied[-1] == f"copying images, {size} of {size}"
+    assert decoded[-1] == "decoding image 20 of 20"
+    assert "epoch" in heard[len(texts)]
