@@ -4,6 +4,7 @@ needs no statistics, and imports none.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -254,9 +255,9 @@ def followed(
     """Results as they grow: at once, if a trial has ended, and after every further trial or epoch.
     The last ones were read after the end of the run.
     """
-    seen, pause = (0, 0), FOLLOW_PAUSE_S
+    seen, pause, goes_on = (0, 0), FOLLOW_PAUSE_S, is_running()
     while True:
-        goes_on, results = is_running(), read()
+        results = read()
         now = len(results.trials), sum(x.tables.epochs_table.num_rows for x in results.studies)
         if (now[0] and now != seen) or not goes_on:
             seen, start = now, clock()
@@ -264,7 +265,10 @@ def followed(
             pause = max(FOLLOW_PAUSE_S, (clock() - start) * (1.0 / WORK_SHARE - 1.0))
         if not goes_on:
             return
-        wait(pause)
+        for step in range(math.ceil(pause / FOLLOW_PAUSE_S)):
+            wait(min(pause - step * FOLLOW_PAUSE_S, FOLLOW_PAUSE_S))
+            if not (goes_on := is_running()):
+                break  # nobody waits for the last ones
 
 
 def is_any_running(paths: Sequence[str]) -> bool:

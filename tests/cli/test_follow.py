@@ -42,7 +42,19 @@ def test_a_run_that_ends_without_news_is_written_once_more():
 
 
 def test_the_pause_grows_with_the_work():
-    small, large = (Watched([(True, 1, 0), (False, 2, 0)], work_s) for work_s in (0.1, 60.0))
-    assert len([*small.written()]) == len([*large.written()]) == 2
-    assert small.waited == [FOLLOW_PAUSE_S]
-    assert large.waited == [pytest.approx(240.0)]
+    looks = [(True, 1, 0), *[(True, 2, 0)] * 100, (False, 3, 0)]
+    small, large = (Watched(looks, work_s) for work_s in (0.1, 61.0))
+    waited = []
+    for each in (small, large):
+        written = each.written()
+        assert [next(written), next(written)] == [(1, 0), (2, 0)]
+        waited.append(list(each.waited))
+    assert waited[0] == [FOLLOW_PAUSE_S]
+    assert sum(waited[1]) == pytest.approx(244.0)
+    assert max(waited[1]) == FOLLOW_PAUSE_S
+
+
+def test_the_end_of_a_run_ends_a_long_pause():
+    watched = Watched([(True, 1, 0), (True, 1, 0), (True, 2, 0), (False, 3, 0)], 60.0)
+    assert [*watched.written()] == [(1, 0), (3, 0)]
+    assert watched.waited == [FOLLOW_PAUSE_S] * 3
