@@ -41,6 +41,7 @@ TRAINING_OWNS = (
     "lr_schedule", "precision"
 )  # fmt: skip
 TRIAL_OWNS = ("epochs", "encoder", "init", "view_size", "eval_every", "linear_every", "tsne_points")
+NEWER_COLUMNS = ("transfer_store_as",)  # which say what older versions did unsaid
 HALF_TURN = 0.5 + 1e-9  # the furthest shift of a hue, with room for rounding
 PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images
 
@@ -328,6 +329,15 @@ def owners_of(name: str) -> str:
     if names := [row.name for row in METRICS if name in row.owns]:
         by_part["metric"] = names
     return "; ".join(f"{part} {', '.join(names)}" for part, names in by_part.items())
+
+
+def is_as_planned(name: str, recorded: object, planned: object) -> bool:
+    """True if a value of a recorded plan or trial is that of a plan as it is made now; also where
+    its version had no such column, and did the same.
+    """
+    if recorded is not None or planned is None:
+        return recorded == planned
+    return name in NEWER_COLUMNS or (name in PARAM and PARAM[name].implied == planned)
 
 
 def aliases() -> dict[str, str]:

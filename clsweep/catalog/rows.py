@@ -42,7 +42,8 @@ class Param:
 
     `aliases` are what others call it: a study that uses one is told the name. `inert_when` are
     values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
-    on images of other than three channels, and is not owned there. A choice may also be any text of
+    on images of other than three channels, and is not owned there. `implied` is what studies did
+    that are older than the hyperparameter. A choice may also be any text of
     the regular expression `pattern`, which a reader knows as `beyond`. The value of kind "numbers"
     is a text, such as `0.6, 0.8`, of ascending numbers; a study file may give a list. That of kind
     "names" is likewise one of `choices`, or several of them in any order; "none" stands alone.
@@ -64,6 +65,7 @@ class Param:
     sweepable: bool = True
     needs_rgb: bool = False
     inert_when: tuple[tuple[str, Value], ...] = ()
+    implied: Value | None = None
 
     @property
     def bounds(self) -> str:

@@ -262,14 +262,15 @@ def _copy_notes(study: Study) -> list[str]:
     is_here = row.files and known.images_digest and not place.is_remote
     if not is_here or known.num_train + known.num_unlabeled > MOST_LISTED:
         return []
-    copies = copies_between(dataset_layout(row, place))
-    sizes = " and ".join(map(count, copies.num_compared))
+    layout = dataset_layout(row, place)
+    copies, part = copies_between(layout), "test" if len(layout.labels["test"]) else "training"
+    num_compared, root = count(copies.num_compared[0]), f"{layout.root}/"
     return [
-        f"note: of {sizes} held-out and training images that were compared, {count(len(pairs))} "
-        f"held-out ones {are}, first {' and '.join(pairs[0])}: what is learned by heart scores"
+        f"note: of {num_compared} {part} images that were compared, {count(len(pairs))} {are}, "
+        f"first {' and '.join(name.removeprefix(root) for name in pairs[0])}"
         for pairs, are in (
-            (copies.exact, "are training images, byte for byte"),
-            (copies.near, "look like training images (nearly the same small grey image)"),
+            (copies.exact, "are trained on too, byte for byte"),
+            (copies.near, "look like other training images (nearly the same small grey image)"),
         )
         if pairs
     ]
@@ -374,8 +375,10 @@ def plan_notes(study: Study) -> list[str]:
             number = "one configuration" if num == 1 else f"{num} configurations"
             notes.append(f"note: '{objective.name}' has only {number}: each runs once per seed")
     if first := max((len(objective.first) for objective in study.objectives), default=0):
-        points = "the point" if first == 1 else f"the {first} points"
-        notes.append(f"note: search.first: {points} of your own come before all others")
+        given = len(study.sections.search.first)
+        points = "1 point" if first == 1 else f"{first} points"
+        points += f" of the {given} given" * (given > first)
+        notes.append(f"note: search.first: tried before all others: {points}")
     if study.sections.search.from_:
         from clsweep.cluster.earlier_studies import earlier_notes  # which reads tables
 

@@ -4,13 +4,14 @@ where more differs than what is swept, as guides: by their ranks alone.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from clsweep.catalog import PARAM, Value
-from clsweep.catalog.ownership import ALL_THERE_IS
+from clsweep.catalog.ownership import ALL_THERE_IS, is_as_planned
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
@@ -52,7 +53,7 @@ def earlier_trials(study: Study) -> dict[str, EarlierTrials]:
     earlier = {
         o.name: EarlierTrials() for o in study.objectives if trials[o.name].sampler in LIVE_METHODS
     }
-    for path in study.sections.search.from_:
+    for path in _distinct(study.sections.search.from_):
         try:
             folder = open_folder(path)
         except RequestError as error:
@@ -67,11 +68,16 @@ def earlier_trials(study: Study) -> dict[str, EarlierTrials]:
     return earlier
 
 
+def _distinct(paths: Sequence[str]) -> list[str]:
+    """The folders, of two spellings of one the first."""
+    return [*{p if "://" in p else os.path.realpath(p): p for p in reversed(paths)}.values()][::-1]
+
+
 def earlier_notes(study: Study) -> list[str]:
     """Each earlier study and what the search takes of it, a line for each objective."""
     if not study.sections.search.from_:
         return []
-    return [note for each in earlier_trials(study).values() for note in each.notes]
+    return [f"note: {note}" for each in earlier_trials(study).values() for note in each.notes]
 
 
 def _finished(folder: ResultsFolder, metric: str) -> Iterator[tuple[float, float, Row]]:
@@ -147,7 +153,7 @@ def _differing(objective: Objective, planned: Row, row: Mapping[str, Any]) -> li
     return [
         f"{name}: {row.get(name)!r} -> {planned[name]!r}"
         for name in names
-        if row.get(name) != planned[name]
+        if not is_as_planned(name, row.get(name), planned[name])
         # else it hangs on what is swept
         and not (name in ALL_THERE_IS and planned[name] in (0, None))
     ]

@@ -175,7 +175,7 @@ class _Run:
         self.failures = FailurePolicy(study.sections.resources.max_restarts)
         self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
-        self.budget = SearchBudget(study, self.recorded())
+        self.budget = SearchBudget(study, self.recorded(), folder=folder)
 
     def left(self) -> list[PlannedTrial]:
         """The trials to run, in order."""
@@ -283,7 +283,7 @@ class _Run:
         retention.apply()
         limit = self._request.max_concurrent or capacity
         concurrent = max(1, min(limit, capacity, len(self.left())))
-        self.budget = SearchBudget(study, self.recorded(), concurrent)
+        self.budget = SearchBudget(study, self.recorded(), concurrent, folder)
         progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
         journal = open_storage(folder.journal_path, alone=True)  # before the actor opens it too

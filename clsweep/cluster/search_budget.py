@@ -4,12 +4,15 @@ are to end. No configuration is left half done: one that has begun gets all its 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from clsweep.catalog.rows import Row
+from clsweep.errors import RequestError
+from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import PlannedTrial, Study
 
 _HOUR_S = 3600.0
@@ -27,9 +30,16 @@ class SearchBudget:
         study: without `search.budget` everything fits.
         recorded: rows of the trials that have ended before this run.
         concurrent: trials at once, where that is known.
+        folder: keeps the hours between runs.
     """
 
-    def __init__(self, study: Study, recorded: Iterable[Row] = (), concurrent: float = math.inf):
+    def __init__(
+        self,
+        study: Study,
+        recorded: Iterable[Row] = (),
+        concurrent: float = math.inf,
+        folder: ResultsFolder | None = None,
+    ):
         sections = study.sections
         self._budget, self._num_seeds = sections.search.budget, len(sections.seeds)
         self._gpus = sections.resources.workers * float(sections.resources.gpus_per_worker)
@@ -46,7 +56,10 @@ class SearchBudget:
                 self._ended_s[row["objective"]].append(seconds)
                 if started := row.get("started_at"):  # a table that was made by hand may lack it
                     spans.append((started.timestamp(), started.timestamp() + seconds))
-        self._earlier_s = _covered(spans)
+        self._earlier_s, self._folder = _covered(spans), None
+        if folder and self._budget and self._budget.hours:
+            self._folder = folder
+            self._earlier_s = max(self._earlier_s, folder.clock_s())
 
     def __str__(self) -> str:
         return "" if self._budget is None else str(self._budget)
@@ -69,6 +82,9 @@ class SearchBudget:
         objective, start = self._running.pop(row["trial_id"])
         seconds = outcome.get("wall_time_s")
         self._ended_s[objective].append(time.time() - start if seconds is None else seconds)
+        if self._folder:
+            with contextlib.suppress(RequestError):  # a folder that cannot be written says so soon
+                self._folder.keep_clock_s(self._spent_s())
 
     def seconds_left(self) -> float:
         """Until it is spent, by the trials that run; infinite without a budget."""

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from clsweep.results.folder import ResultsFolder
     from clsweep.study.design import PlannedTrial, Study
 
+LONGEST_WAIT_S = 7 * 24 * 3600.0  # of one worker for another
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
@@ -225,7 +227,7 @@ def _fit(row: Row, context: TrialContext, ray_dir: str) -> Row:
         backend = "nccl" if resources.gpus_per_worker else "gloo"
         meet_in_file = partial(FileRendezvous, folder=ray_dir)
         # One may wait for another as long as that may prepare images; who stalls is ended before.
-        timeout_s = round(LONGER * resources.stall_s)
+        timeout_s = round(min(LONGER * resources.stall_s, LONGEST_WAIT_S))
         meeting = meet_in_file if context.one_machine else TorchConfig
         config = meeting(backend=backend, timeout_s=timeout_s)
         held = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker}

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
+import math
 import os
 import secrets
 import shutil
@@ -53,6 +55,7 @@ CHUNKS = 50  # of what has been written since are joined: a row alone takes 150 
 JOURNAL = "optuna.journal"
 STUDY = "study.yaml"
 EXTENDED = "study.extended.yaml"  # the same while a run writes the plan that it is of
+CLOCK = "clock.json"
 PAPER_TABLES, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 RUNNING = "parts/running.parquet"
 
@@ -118,6 +121,7 @@ class ResultsFolder(Store):
             if self._is_cut_off():
                 self.write(STUDY, self.files.read(EXTENDED))
             self.remove(EXTENDED)
+        self._study_file = STUDY
 
     def document(self) -> Document:
         """The study as it was resolved when the folder was made, with its lines in the file."""
@@ -169,6 +173,17 @@ class ResultsFolder(Store):
     def _side_rows(self, name: str) -> pa.Table:
         fields = [*schemas.side_schema(name)]
         return self.with_parts(name, fields, self._plan.folder, filled=["trial_id"])
+
+    def clock_s(self) -> float:
+        """Seconds that runs of a study with a budget have taken, up to the last trial's end."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            if self.files.is_file(CLOCK):
+                seconds = float(json.loads(self.files.read(CLOCK))["seconds"])
+                return seconds if 0.0 <= seconds < math.inf else 0.0
+        return 0.0
+
+    def keep_clock_s(self, seconds: float) -> None:
+        self.write(CLOCK, json.dumps({"seconds": seconds}).encode())
 
     def running_epochs(self) -> pa.Table:
         """The epochs of trials under way when this was last written; some may have ended since."""
@@ -374,6 +389,8 @@ class ResultsFolder(Store):
 
     @property
     def _document(self) -> Document:
+        if self._study_file == EXTENDED and not self.files.is_file(EXTENDED):
+            self._study_file = STUDY  # somebody has finished the extension
         document: Document = self.once(self._study_file, self._recorded)
         declare(document.plugins)
         if len({*(names := schemas.trials_schema([]).names)}) < len(names):

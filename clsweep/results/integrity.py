@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.ownership import ALL_THERE_IS
+from clsweep.catalog.ownership import ALL_THERE_IS, NEWER_COLUMNS
 from clsweep.results.schemas import (
     ID_FIELDS,
     TRIAL_KEYS,
@@ -291,6 +291,9 @@ def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa
         raise ValueError(f"status: expected {', '.join(TRIAL_STATUSES)}, found {min(unknown)!r}")
     for name in dict.fromkeys((*TRIAL_KEYS[1:], *params)):
         planned, recorded = plan[name], trials[name]
+        if name in NEWER_COLUMNS or (name in PARAM and PARAM[name].implied is not None):
+            recorded = pc.coalesce(recorded, planned)  # of trials that are older than the column
+            trials = trials.set_column(trials.column_names.index(name), name, recorded)
         if planned.equals(recorded):
             continue
         # a live search plans no value

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from clsweep.catalog import PARAM
+from clsweep.catalog.ownership import is_as_planned
 from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
@@ -282,7 +283,7 @@ def changed_values(row: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
     """
     # no column: nobody owned it
     names = [*row, *(name for name in planned if name in PARAM and name not in row)]
-    changed = [name for name in names if row.get(name) != planned.get(name)]
+    changed = [n for n in names if not is_as_planned(n, row.get(n), planned.get(n))]
     lines = [f"{name}: {row.get(name)!r} -> {planned.get(name)!r}" for name in changed[:3]]
     former, now = row.get("precision"), planned.get("precision")
     if "precision" in changed and None not in (former, now):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from clsweep.catalog import PARAM, Value
 from clsweep.display.numbers import setting
@@ -27,7 +27,7 @@ def first_points(
     points = dict[tuple[tuple[str, Value | None], ...], dict[str, Value | None]]()
     for number, given in enumerate(draft.sections.search.first):
         try:
-            point = _settled(objective, {n: given.get(n, defaults[n]) for n in objective.space})
+            point = _settled(objective, {**defaults, **given}, given)
         except _PointError as error:
             hint = "" if error.name in given else f", by default. Name {error.name} in this point"
             draft.error(("search", "first", number, error.name), f"{error}{hint}")
@@ -42,19 +42,26 @@ class _PointError(ValueError):
         self.name = name
 
 
-def _settled(objective: Objective, raw: Mapping[str, object]) -> dict[str, Value | None]:
+def _settled(
+    objective: Objective, raw: Mapping[str, object], given: Collection[str]
+) -> dict[str, Value | None]:
     """A point as it is planned.
 
     Raises:
-        _PointError: a value that the objective's space does not have.
+        _PointError: a value that the objective's space does not have, or one that is `given` and
+            has no effect beside the others.
     """
     values: dict[str, Value | None] = {}
-    for name, value in raw.items():
+    for name in objective.space:
         try:
-            values[name] = PARAM[name].coerce(value)
+            values[name] = PARAM[name].coerce(raw[name])
         except ValueError as error:
             raise _PointError(name, str(error)) from None
-    for name, taken in objective.conditions.taken(values).items():
+    taking_part = objective.conditions.taken(values)
+    if idle := [name for name in objective.space if name in given and name not in taking_part]:
+        reason = f"has no effect beside the point's other values in '{objective.name}'"
+        raise _PointError(idle[0], reason)
+    for name, taken in taking_part.items():
         dimension = objective.space[name]
         if not dimension.holds(taken, is_gridded=objective.is_gridded):
             swept = dimension.describe()

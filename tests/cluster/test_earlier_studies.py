@@ -69,7 +69,7 @@ def regret(rows):
 def test_what_is_taken_of_an_earlier_study_is_said(tmp_path, earlier, changes, note):
     folder = earlier()
     notes = earlier_notes(study_from(folder, tmp_path, **changes))
-    assert all(line.startswith(f"search.from: {folder}: ") for line in notes)
+    assert all(line.startswith(f"note: search.from: {folder}: ") for line in notes)
     assert note in notes[-1]
 
 

@@ -7,6 +7,7 @@ import pytest
 from clsweep.cluster import search_budget
 from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.search_budget import SearchBudget
+from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
@@ -121,3 +122,25 @@ def test_seconds_left_are_those_of_the_budget(tmp_path, clock):
         budget.start({"trial_id": trial.trial_id, "objective": trial.objective, "config": 0})
     clock.now += 600
     assert budget.seconds_left() == 1200
+
+
+def test_hours_between_trials_count_in_the_next_run_too(tmp_path, clock):
+    """A trial says 6 minutes, and takes 12 by the clock, of which its process needs the rest."""
+    study, folder = study_of(tmp_path, {"hours": 1.0}), ResultsFolder(str(tmp_path / "out"))
+    trials = iter(plan_trials(study))
+    with folder.lock():
+        budget = SearchBudget(study, (), 1, folder)
+        rows = []
+        for trial in trials:
+            if not budget.admits(trial):
+                break
+            row = {"trial_id": trial.trial_id, "objective": trial.objective, "config": trial.config}
+            budget.start(row)
+            clock.now += 720.0
+            budget.end(row, {"wall_time_s": 360.0})
+            rows.append(row | {"wall_time_s": 360.0, "started_at": datetime.fromtimestamp(1, UTC)})
+        assert len(rows) == 6  # a third configuration is to take 12 of the last 12 minutes
+        again = SearchBudget(study, rows, 1, ResultsFolder(str(tmp_path / "out")))
+        assert not again.admits(trial)
+        assert again.seconds_left() == 0
+        assert ResultsFolder(str(tmp_path / "out")).clock_s() == pytest.approx(6 * 720)
