@@ -168,19 +168,24 @@ def _whiten(z_GSD: Tensor) -> Tensor:
 def _largest_slope(z_ND: Tensor) -> Tensor:
     """The largest derivative of VICReg's c of one view by a projection."""
     num_samples, dim = z_ND.shape
-    centred_ND = z_ND - z_ND.mean(0)
+    centred_ND, covariance_DD = _covariance(z_ND)
     with no_autocast(centred_ND):
-        covariance_DD = centred_ND.T @ centred_ND / (num_samples - 1)
         slope_ND = centred_ND @ covariance_DD.fill_diagonal_(0)
     return slope_ND.abs().max() * (4 / (dim * (num_samples - 1)))
 
 
 def _std_and_covariance(z_ND: Tensor) -> tuple[Tensor, Tensor]:
     """VICReg's v and c of one view."""
-    num_samples, dim = z_ND.shape
-    centred_ND = z_ND - z_ND.mean(0)
-    with no_autocast(centred_ND):
-        covariance_DD = centred_ND.T @ centred_ND / (num_samples - 1)
+    _, covariance_DD = _covariance(z_ND)
     variance_D = covariance_DD.diagonal()
     hinge = F.relu(_TARGET_STD - torch.sqrt(variance_D + _VARIANCE_EPS)).mean()
-    return hinge, (covariance_DD - torch.diag_embed(variance_D)).square().sum() / dim
+    square_sum = (covariance_DD - torch.diag_embed(variance_D)).square().sum()
+    return hinge, square_sum / z_ND.shape[1]
+
+
+def _covariance(z_ND: Tensor) -> tuple[Tensor, Tensor]:
+    """The centred projections, and their covariance, unbiased."""
+    num_samples = len(z_ND)
+    centred_ND = z_ND - z_ND.mean(0)
+    with no_autocast(centred_ND):
+        return centred_ND, centred_ND.T @ centred_ND / (num_samples - 1)

@@ -208,7 +208,7 @@ def test_the_table_shows_what_is_best_now(write_study, tmp_path):
     assert results.confirm(top=1).empty
     missing = "not confirmed yet: 2 of the configurations that are the best now"
     assert missing in confirm_notes(results, top=None)
-    assert confirm_headline(results)[1:] == [missing]
+    assert confirm_headline(results.tables)[1:] == [missing]
     confirmed_in(folder, confirming_study(folder), lift=-2)
     results = clsweep.open_results(folder.path)
     assert results.confirm(top=1)["config"].tolist() == [0, 0]
@@ -217,7 +217,7 @@ def test_the_table_shows_what_is_best_now(write_study, tmp_path):
     shown = CONFIRMATION.shown(results.confirm(top=1), results.data, 1)
     assert shown["fresh"].tolist() == ["83.00", "83.00"], "one seed: no interval"
     headline = f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
-    assert confirm_headline(results) == [headline]
+    assert confirm_headline(results.tables) == [headline]
 
 
 def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(write_study, tmp_path):

@@ -140,7 +140,7 @@ def test_scores_are_of_the_layer_that_is_asked_for():
     network, projector = encoder(), nn.Linear(16, 6)
     train, val = some_digits(200), some_digits(300)
     config = {**CONFIG, "feature_layer": "projector", "knn_weights": "uniform", "knn_k": 5}
-    trained = SimpleNamespace(projector=projector)
+    trained = SimpleNamespace(scored=(network, projector))
     scores, features, _ = score_encoder(
         network, train, val, config, last=False, objective=cast(Any, trained)
     )
