@@ -178,9 +178,11 @@ def status_headline(results: StudyTables, rows: Sequence[Row]) -> str:
     if results.folder.is_running():
         return f"running: {results.folder.heartbeat().get('headline', '')}"
     if left:
-        return (
-            f"not running; {left} trials are left. Continue with the clsweep command that began it."
+        budget = " (search.budget may have no room for them)" * bool(
+            (results.study.get("search") or {}).get("budget")
         )
+        again = "Continue with the clsweep command that began it."
+        return f"not running; {left} trials are left{budget}. {again}"
     return "complete"
 
 

@@ -113,6 +113,10 @@ class PlanSearch:
         self._budget.end(row, outcome)
         self._note(row, outcome)
 
+    def leave_open(self, row: Row) -> None:
+        """A trial was lost with its machine too often: it runs no more, and has no end."""
+        self._budget.end(row, {})
+
     def _note(self, row: Row, outcome: Row) -> None:
         ended = Outcome.of(outcome, self._metric, workers=self._workers)
         if self._race:

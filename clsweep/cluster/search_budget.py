@@ -78,7 +78,11 @@ class SearchBudget:
         self._running[row["trial_id"]] = (row["objective"], now)
 
     def end(self, row: Row, outcome: Row) -> None:
-        """A trial has ended; one that left no word took the time since its start."""
+        """A trial has ended; one that left no word took the time since its start. Where what comes
+        after this has failed, Tune says so twice.
+        """
+        if row["trial_id"] not in self._running:
+            return
         objective, start = self._running.pop(row["trial_id"])
         seconds = outcome.get("wall_time_s")
         self._ended_s[objective].append(time.time() - start if seconds is None else seconds)

@@ -119,13 +119,15 @@ class PlanSearcher(Searcher):
 
     def lost(self, row: Row, error: BaseException | None) -> Decision:
         """`FailurePolicy.decide` on a trial that was lost by this error, as Tune has just said. Of
-        one that stays open the plan is told nothing, as where a run is interrupted.
+        one that stays open the plan hears no end, as where a run is interrupted.
         """
         decision = self.failures.decide(row["trial_id"], error, len(self._running) + 1)
         if decision[0] == RETRY:
             self._lost.append(row)
         elif decision[0] == FAILED:
             self._plan.tell(row, {})
+        else:
+            self._plan.leave_open(row)
         return decision
 
     def save(self, checkpoint_path: str) -> None:

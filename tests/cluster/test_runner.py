@@ -259,3 +259,5 @@ def test_a_run_ends_with_its_budget_and_says_so(tmp_path, write_study, cli_comma
     assert code == 0
     assert "Starting Ray" not in printed
     assert "has no room" in printed
+    said = " ".join(cli_command("status", out)[1].split())
+    assert "trials are left (search.budget may have no room for them). Continue with" in said

@@ -7,8 +7,9 @@ import pytest
 from clsweep.cluster import search_budget
 from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.search_budget import SearchBudget
+from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.journal import open_storage
+from clsweep.results.journal import Journal, open_storage
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
 from tests.planted import study_at
@@ -144,3 +145,30 @@ def test_hours_between_trials_count_in_the_next_run_too(tmp_path, clock):
         assert not again.admits(trial)
         assert again.seconds_left() == 0
         assert ResultsFolder(str(tmp_path / "out")).clock_s() == pytest.approx(6 * 720)
+
+
+def test_what_fails_as_a_trial_ends_is_raised_again_as_it_was(tmp_path, monkeypatch):
+    """Tune tells of an end once more where that has raised."""
+    study = study_of(tmp_path, {"hours": 1.0}, "random")
+    search = PlanSearch(study, plan_trials(study), [], open_storage(str(tmp_path / "journal")))
+    row = search.next_row()
+
+    def full(*_):
+        raise RequestError("the disk is full")
+
+    monkeypatch.setattr(Journal, "finish", full)
+    for _ in range(2):
+        with pytest.raises(RequestError, match="the disk is full"):
+            search.tell(row, {"status": "finished", "knn_top1": 1.0, "wall_time_s": 1.0})
+
+
+def test_a_trial_that_stays_open_is_no_longer_reckoned_with(tmp_path, clock):
+    study = study_of(tmp_path, {"gpu_hours": 1.0}, gpus_per_worker=1)
+    budget = SearchBudget(study)
+    search = PlanSearch(study, plan_trials(study), [], open_storage(str(tmp_path / "journal")),
+                        budget=budget)  # fmt: skip
+    row = search.next_row()
+    clock.now += 600
+    search.leave_open(row)
+    clock.now += 6000
+    assert budget.seconds_left() == 3000

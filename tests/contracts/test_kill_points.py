@@ -62,8 +62,11 @@ def test_an_extension_is_whole_wherever_it_is_cut_off(number, tmp_path, cli_comm
         assert (len(results.plan) > num_planned) == is_longer
         assert (results.study["seeds"] == study["seeds"]) != is_longer
         assert cli_command("status", str(out))[0] == 0
+        reader = ResultsFolder(str(out))
+        reader.check()
         with folder.lock():  # as any command that writes
             pass
+        assert reader.study()["seeds"] == results.study["seeds"]
         assert not (out / "study.extended.yaml").exists()
         again = clsweep.open_results(out)
         assert again.study == results.study
