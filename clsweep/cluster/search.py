@@ -232,7 +232,7 @@ class LiveDesign(DrawnDesign):
             if len(values) == len(sections.seeds):
                 scores[config] = values
         configs = [self._params[config] for config in scores]
-        seed = _seed_of(sections.search.seed, self._objective.label, f"end {len(scores)}")
+        seed = _seed_of(sections.search.seed, self._objective.label, "end")
         return end_by_evidence(self._objective, configs, [*scores.values()], budget.min_gain, seed)
 
     def _choose(self, config: int) -> Row:

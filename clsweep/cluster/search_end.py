@@ -36,22 +36,23 @@ def end_by_evidence(
         min_gain: a difference of scores; `noise`: the standard error of a configuration's mean.
         seed: of the draws.
     """
-    num_fewest = CONFIGS_PER_PARAM * len(objective.space)
-    if len(configs) < num_fewest:
+    if len(configs) < CONFIGS_PER_PARAM * len(objective.space):
         return ""
     table = np.array(scores, dtype=float)
     variance = _residual_variance(table) / table.shape[1]
     least = math.sqrt(variance) if min_gain == "noise" else float(min_gain)
     inputs, space = _places(objective, configs)
-    rng = np.random.default_rng(seed)
-    gain = remaining_gain(inputs, space, table.mean(axis=1), variance, rng)
-    if gain >= least:
-        return ""
+    means, gains = table.mean(axis=1), []
+    for num in (len(means), len(means) - 1):  # a chance low of one configuration ends nothing
+        rng = np.random.default_rng([seed, num])
+        gains.append(remaining_gain(inputs[:num], space, means[:num], variance, rng))
+        if gains[-1] >= least:
+            return ""
+    left, limit = (setting(float(f"{value:.2g}")) for value in (max(gains), least))
     of = " (the noise of a mean over its seeds)" if min_gain == "noise" else ""
     return (
         f"{objective.label}: {len(configs)} configurations are enough: the best of all is expected "
-        f"to be better by {setting(float(f'{gain:.2g}'))} than the best of these, which is less "
-        f"than {setting(float(f'{least:.2g}'))}{of}"
+        f"to be better by {left} than the best of these, which is less than {limit}{of}"
     )
 
 

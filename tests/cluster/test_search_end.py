@@ -78,7 +78,7 @@ def regret(rows, surface):
 def test_it_ends_before_its_plan_and_says_why_and_goes_on_as_it_would_have(tmp_path):
     study, surface = study_of(tmp_path, {"min_gain": "noise"}), Surface(1)
     rows, ends = run(study, tmp_path / "whole", surface)
-    assert 15 * len(SEEDS) <= len(rows) < NUM_CONFIGS * len(SEEDS)
+    assert 15 * len(SEEDS) < len(rows) < NUM_CONFIGS * len(SEEDS)
     assert len(rows) % len(SEEDS) == 0  # each on all its seeds
     assert len(ends) == 1
     assert f"{len(rows) // 3} configurations are enough" in ends[0]
@@ -105,7 +105,12 @@ def test_a_metric_that_is_to_be_low_ends_alike(tmp_path):
     class Loss(Surface):
         def outcome(self, row):
             score = -super().outcome(row)["knn_top1"]
-            return {"status": "finished", "alignment": score, "epochs_trained": 2, "wall_time_s": 1.0}
+            return {
+                "status": "finished",
+                "alignment": score,
+                "epochs_trained": 2,
+                "wall_time_s": 1.0,
+            }
 
     metric = {"name": "alignment", "mode": "min"}
     high, _ = run(study_of(tmp_path, {"min_gain": "noise"}), tmp_path / "high", Surface(1))
@@ -118,7 +123,7 @@ def test_a_metric_that_is_to_be_low_ends_alike(tmp_path):
 @pytest.mark.slow
 def test_a_third_of_the_trials_is_saved_and_nothing_beyond_the_noise_lost(tmp_path):
     saved, lost = [], []
-    for seed in range(24):
+    for seed in range(16):
         surface = Surface(seed)
         study = study_of(tmp_path, {"min_gain": "noise"})
         rows, _ = run(study, tmp_path / f"end{seed}", surface)
