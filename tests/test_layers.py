@@ -61,7 +61,7 @@ LAYERS = {
     "sweeps": (RAY | TORCH, "analysis results study catalog display errors version"),
     "statistics": (HEAVY, "sweeps analysis results study catalog display processes errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
-    "cluster": (set(), "train results study data catalog display errors machine version"),
+    "cluster": (set(), "train results study analysis data catalog display errors machine version"),
     "report": (
         HEAVY,
         "statistics sweeps analysis results catalog display machine processes errors version",

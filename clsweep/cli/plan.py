@@ -384,7 +384,7 @@ def plan_notes(study: Study) -> list[str]:
 
         notes += earlier_notes(study)
     if budget := study.sections.search.budget:
-        notes.append(f"note: search.budget: no configuration begins that would end after {budget}")
+        notes += [f"note: search.budget: no configuration begins {when}" for when in budget.ends()]
     scheduler = study.sections.scheduler
     if scheduler.name == "asha":
         factor, first = scheduler.reduction_factor, study.sections.seeds[0]

@@ -178,13 +178,13 @@ def print_end(summary: RunSummary, again: str, following: str) -> None:
         trials = "1 trial was" if len(summary.open) == 1 else f"{len(summary.open)} trials were"
         why = ", ".join(sorted(set(summary.open.values())))
         say(f"{trials} lost with their machine ({why}) and stay open; the same command runs them")
-    if summary.budget and not summary.interrupted:
-        say(f"The budget of {summary.budget} has no room for a further configuration.")
-        say("With a larger search.budget the same command goes on.")
+    if summary.search_ends and not summary.interrupted:
+        for sentence in (*summary.search_ends, "With another search.budget the same command goes on."):
+            print_note(sentence)
     elif summary.left or summary.interrupted:
         say(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
     say(f"Results: {summary.path}")
-    print_next("" if summary.left and not summary.budget else following)
+    print_next("" if summary.left and not summary.search_ends else following)
 
 
 def exit_as(summary: RunSummary) -> None:

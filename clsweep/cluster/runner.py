@@ -82,7 +82,7 @@ class RunSummary:
     failed: int
     left: int
     interrupted: bool = False
-    budget: str = ""  # which has left trials out
+    search_ends: Sequence[str] = ()  # sentences: why trials are left out
     open: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -152,7 +152,7 @@ def run_trials(
         path=folder.path,
         ran=len(run.ran),
         interrupted=interrupted,
-        budget=str(run.budget) if run.budget.is_spent else "",
+        search_ends=run.budget.ends(),
         open=run.failures.open,
         **{name: nums[name] for name in ("finished", "stopped", SKIPPED, "failed", "left")},
     )

@@ -25,6 +25,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.earlier_studies import EarlierTrials, Scored, earlier_trials
 from clsweep.cluster.schedulers.racing import SKIPPED, SeedRacing
 from clsweep.cluster.search_budget import SearchBudget
+from clsweep.cluster.search_end import end_by_evidence
 from clsweep.results.journal import Journal, Outcome
 from clsweep.study.design import (
     MAX_REPEATS,
@@ -99,12 +100,17 @@ class PlanSearch:
         """The plan's next trial as a row with all its values; None at its end, that of the budget,
         or `awaits`.
         """
-        trial = next(filter(self._budget.admits, self._left), None)
+        trial = next(filter(self._admits, self._left), None)
         if trial is None:
             return None
         row = self._designs[trial.objective].start(trial)
         self._budget.start(row)
         return row
+
+    def _admits(self, trial: PlannedTrial) -> bool:
+        if self._budget.is_open(trial) and (end := self._designs[trial.objective].end()):
+            self._budget.close(trial.objective, end)
+        return self._budget.admits(trial)
 
     def tell(self, row: Row, outcome: Row) -> None:
         """The end of a trial: status, metric, epochs_trained and wall_time_s, as in the tables;
@@ -151,6 +157,10 @@ class DrawnDesign:
         row = plan_row(self._study, trial)
         self._journal.start(self._attributes(row), self._conditions.taken(row))
         return row
+
+    def end(self) -> str:
+        """The reason for which no further configuration is tried; empty while some are."""
+        return ""
 
     def tell(self, row: Row, outcome: Outcome) -> None:
         self._journal.finish(self._attributes(row), self._conditions.taken(row), outcome)
@@ -209,6 +219,22 @@ class LiveDesign(DrawnDesign):
             ended = _over_seeds([outcomes[seed] for seed in seeds])
             self._journal.finish({"config": config}, self._params[config], ended)
 
+    def end(self) -> str:
+        sections = self._study.sections
+        budget = sections.search.budget
+        if budget is None or budget.min_gain is None:
+            return ""
+        sign = 1.0 if sections.metric.mode == "max" else -1.0
+        scores: dict[int, list[float]] = {}
+        for config, of in sorted(self._outcomes.items()):
+            ended = [of[seed] for seed in sections.seeds if seed in of]
+            values = [sign * o.score for o in ended if o.score is not None and o.is_complete]
+            if len(values) == len(sections.seeds):
+                scores[config] = values
+        configs = [self._params[config] for config in scores]
+        seed = _seed_of(sections.search.seed, self._objective.label, "end")
+        return end_by_evidence(self._objective, configs, [*scores.values()], budget.min_gain, seed)
+
     def _choose(self, config: int) -> Row:
         """Ask a new sampler, in a study of its own: the journal gets the choice in one piece.
 
@@ -216,8 +242,7 @@ class LiveDesign(DrawnDesign):
         sampler that insists is left for a random one.
         """
         search = self._study.sections.search
-        digest = hashlib.sha256(f"{search.seed}/{self._objective.label}/{config}".encode()).digest()
-        seed = int.from_bytes(digest[:4], "big")
+        seed = _seed_of(search.seed, self._objective.label, config)
         entries = [*self._journal.entries().values()]
         tried = [*self._params.values(), *(entry.params for entry in entries)]
         imagined = optuna.create_study(
@@ -261,6 +286,10 @@ class LiveDesign(DrawnDesign):
             if self._conditions.takes_part(name, params):
                 params[name] = trial._suggest(name, self._space[name])
         return self._conditions.taken(params)
+
+
+def _seed_of(*parts: object) -> int:
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:4], "big")
 
 
 def _aligned(

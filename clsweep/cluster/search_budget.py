@@ -48,6 +48,7 @@ class SearchBudget:
         self._running: dict[str, tuple[str, float]] = {}  # objective and start
         self._ended_s: dict[str, list[float]] = defaultdict(list)
         self._begin: float | None = None  # of the first trial of this run
+        self._closed: dict[str, str] = {}  # objectives whose search has ended by evidence, and why
         self.is_spent = False
         spans = []
         for row in recorded:
@@ -64,10 +65,30 @@ class SearchBudget:
     def __str__(self) -> str:
         return "" if self._budget is None else str(self._budget)
 
+    def ends(self) -> list[str]:
+        """Sentences: why no further configuration begins, where one would be left."""
+        spent = f"The budget of {self} has no room for a further configuration."
+        return [*self._closed.values(), *[spent] * self.is_spent]
+
+    @property
+    def _is_timed(self) -> bool:
+        return self._budget is not None and self._budget.hours != self._budget.gpu_hours
+
+    def is_open(self, trial: PlannedTrial) -> bool:
+        """True of the first trial of a configuration whose objective is searched still."""
+        is_first = not self._num_begun[trial.objective, trial.config]
+        return is_first and trial.objective not in self._closed and not self.is_spent
+
+    def close(self, objective: str, reason: str) -> None:
+        """Begin no further configuration of an objective."""
+        self._closed[objective] = reason
+
     def admits(self, trial: PlannedTrial) -> bool:
         """True if a trial may begin."""
         if self._budget is None or self._num_begun[trial.objective, trial.config]:
             return True
+        if trial.objective in self._closed:
+            return False
         self.is_spent = self.is_spent or not self._fits(trial.objective)
         return not self.is_spent
 
@@ -92,14 +113,14 @@ class SearchBudget:
 
     def seconds_left(self) -> float:
         """Until it is spent, by the trials that run; infinite without a budget."""
-        if self._budget is None:
+        if self._budget is None or not self._is_timed:
             return math.inf
         at_once = 1.0 if self._budget.hours else self._gpus * max(len(self._running), 1)
         return max(self._limit_s() - self._spent_s(), 0.0) / at_once
 
     def _fits(self, objective: str) -> bool:
         """True if another configuration of an objective would end in time."""
-        if not self._num_begun:
+        if not self._num_begun or not self._is_timed:
             return True
         each_s = self._expected_s(objective)
         to_come_s = self._num_seeds * each_s

@@ -84,6 +84,10 @@ class Outcome:
         return _STATES[self.status] if self.status and scored else TrialState.FAIL
 
     @property
+    def is_complete(self) -> bool:
+        return self.state == TrialState.COMPLETE
+
+    @property
     def value(self) -> float | None:
         return None if self.state == TrialState.FAIL else self.score
 

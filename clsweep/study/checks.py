@@ -309,6 +309,8 @@ def _check_search(draft: Draft) -> None:
         )
     if search.budget and search.budget.gpu_hours and not draft.sections.resources.gpus_per_worker:
         draft.error(("search", "budget", "gpu_hours"), "the trials have no GPU. Expected hours")
+    if search.budget and search.budget.min_gain is not None:
+        _check_min_gain(draft, search.budget.min_gain)
     if search.cost != "none" and method not in LIVE_METHODS:
         draft.error(
             ("search", "cost"),
@@ -321,6 +323,20 @@ def _check_search(draft: Draft) -> None:
             f"{scheduler} judges by the metric alone, and search.cost is {search.cost}. Expected "
             "fifo, or search.cost none",
         )
+
+
+def _check_min_gain(draft: Draft, min_gain: float | str) -> None:
+    at, search = ("search", "budget", "min_gain"), draft.sections.search
+    if search.method not in LIVE_METHODS:
+        draft.error(
+            at,
+            f"{search.method} tries its whole sample. Expected search.method "
+            f"{' or '.join(LIVE_METHODS)}",
+        )
+    if search.cost != "none":
+        draft.error(at, f"what is gained in the metric and in {search.cost} is no one number")
+    if min_gain == "noise" and len(draft.sections.seeds) < 2:
+        draft.error(at, "one seed does not show the noise. Expected a number, or 2 seeds")
 
 
 def _check_names(draft: Draft) -> None:

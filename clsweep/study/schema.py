@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     StrictBool,
     StrictFloat,
     StrictInt,
@@ -175,22 +176,52 @@ class ObjectiveSection(_Section):
     space: dict[StrictStr, object] = {}
 
 
+def _gain(given: object) -> float | str:
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if given == "noise" or (is_number and 0 < float(str(given)) < math.inf):
+        return given if isinstance(given, str) else float(str(given))
+    raise ValueError(f"expected noise, or a number > 0 of the metric's points, given {given!r:.40}")
+
+
+_Gain = Annotated[
+    float | str,
+    PlainValidator(_gain),
+    WithJsonSchema({"anyOf": [{"const": "noise"}, {"type": "number", "exclusiveMinimum": 0}]}),
+]
+
+
 class BudgetSection(_Section):
-    """By one of the two: no configuration begins that would not end in time."""
+    """By time in one of the two units: no configuration begins that would not end within. By what
+    there is to gain: no configuration of an objective begins once it is less.
+    """
 
     hours: Annotated[_Number, Field(gt=0)] | None = None  # by the clock, while trials run
     gpu_hours: Annotated[_Number, Field(gt=0)] | None = None  # of all GPUs of all trials
+    # points of the metric; or the standard error of a configuration's mean over its seeds
+    min_gain: _Gain | None = None
 
     @model_validator(mode="after")
     def _one_unit(self) -> BudgetSection:
-        if (self.hours is None) == (self.gpu_hours is None):
-            given = "given neither" if self.hours is None else "given both"
-            raise ValueError(f"expected hours or gpu_hours, {given}")
+        if self.hours is not None and self.gpu_hours is not None:
+            raise ValueError("expected hours or gpu_hours, given both")
+        if self.hours is self.gpu_hours is self.min_gain is None:
+            raise ValueError("expected hours, gpu_hours or min_gain, given none of them")
         return self
 
     def __str__(self) -> str:
+        if not (self.hours or self.gpu_hours):
+            return ""
         hours = setting(self.hours or self.gpu_hours)
         return f"{hours} {'GPU ' if self.gpu_hours else ''}hour{'s' * (hours != '1')}"
+
+    def ends(self) -> list[str]:
+        """Where no further configuration begins, to be read behind these words."""
+        ends = [f"that would end after {self}"] if str(self) else []
+        if self.min_gain is not None:
+            noise = self.min_gain == "noise"
+            least = "the noise of a mean over its seeds" if noise else f"{self.min_gain:g}"
+            ends.append(f"once the best of all is expected to be better by less than {least}")
+        return ends
 
 
 class SearchSection(_Section):
