@@ -11,6 +11,7 @@ from clsweep.data import image_files, store_form
 from clsweep.data.datasets import transferred_splits
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.document import shipped_studies
+from clsweep.study.extend import extension_errors
 from tests.study.conftest import BASE, FINAL, refusals
 
 TREE = {
@@ -196,6 +197,25 @@ def test_pictures_of_one_folder_are_kept_in_one_form(load_tree, root, monkeypatc
     assert forms(levels[1], levels[3]) == [("pixels", 19)] * 2
     monkeypatch.setattr(store_form, "MOST_PIXEL_BYTES", num_bytes)
     assert forms(*levels) == [("pixels", size) for size in (32, 19, 19, 19)]
+
+
+@pytest.mark.parametrize("stated", ["dataset", "factors.dataset.a"])
+def test_pictures_that_lay_in_another_form_say_how_to_keep_it(load_tree, root, stated):
+    tree = TREE | {"dataset": {"root": str(root), "image_size": 16}}
+    if stated == "dataset":
+        tree["dataset"]["name"] = "imagefolder"
+    else:
+        levels = [{"name": "imagefolder", "label": label} for label in ("a", "b")]
+        tree["factors"] = {"dataset": levels}
+    now = load_tree(**tree)
+    before = load_tree(f"{stated}.store_as=jpeg", **tree)
+    rows = [plan_row(before, trial) for trial in plan_trials(before)]
+    assert {row["store_as"] for row in rows} == ({"jpeg"} if len(rows) == 1 else {"jpeg", "pixels"})
+    [line] = extension_errors(before.document.tree, rows, now, plan_trials(now))
+    setting = f"{stated}.store_as=jpeg"
+    assert line.endswith(f"; --set {setting} keeps it: the recorded plan has the former")
+    again = load_tree(setting, **tree)
+    assert extension_errors(before.document.tree, rows, again, plan_trials(again)) == []
 
 
 def test_a_plan_reads_some_pictures_once_and_a_trial_none_for_that(load_tree, root, monkeypatch):
