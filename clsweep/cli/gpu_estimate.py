@@ -153,7 +153,7 @@ def _fits(steps: Sequence[_Step], gpu: KnownGPU) -> list[str]:
     worst, batches = max(large, key=lambda step: step.peak), {s.row["batch_size"] for s in steps}
     batch, first = worst.row["batch_size"], worst.workers
     names = listed(sorted({step.row["objective"] for step in large}))
-    line = f"note: {names}: a step takes {_gb(worst.peak)}, more than {gpu.name} holds."
+    line = f"note: {names}: a step takes up to {_gb(worst.peak)}, more than {gpu.name} holds."
     for workers in more_workers(first, batches):
         if gpu.holds(peak := step_cost(worst.row, workers).peak, worst.share):
             line += f" --set resources.workers={workers} fits, {_gb(peak)} each."

@@ -47,4 +47,4 @@ def memory_notes(study: Study) -> list[str]:
     large = [row["objective"] for row in rows if not smallest.holds(now[row["trial_id"]], share)]
     needed = f"{number(now[worst['trial_id']] / 1e9)} GB of each GPU"
     names = listed(list(dict.fromkeys(large)))
-    return [f"note: {names}: a step takes about {needed}; {', '.join(advice)}"] if advice else []
+    return [f"note: {names}: a step takes up to {needed}; {', '.join(advice)}"] if advice else []

@@ -21,9 +21,10 @@ from clsweep.catalog import (
 from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
+from clsweep.cli.image_room import room_notes, store_lines
 from clsweep.cluster.resources import require_capacity, require_files, this_machine
 from clsweep.data.locations import AbsentError
-from clsweep.display.numbers import byte_size, count, number, setting, setting_column
+from clsweep.display.numbers import count, number, setting, setting_column
 from clsweep.errors import RequestError, listed, nearest
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
 from clsweep.study.document import shipped_studies, study_question
@@ -215,6 +216,7 @@ def plan_data(study: Study) -> list[str]:
     for (level, *_), cell in cells.items():
         if cell.dataset.kind == "images":
             lines |= dict.fromkeys(_data_lines(cell, level))
+    lines |= dict.fromkeys(room_notes(cell for cell in cells.values() if cell.dataset.keeps_whole))
     return sorted(lines, key=lambda line: line.startswith("note: "))
 
 
@@ -229,14 +231,14 @@ def _data_lines(study: Study, level: str) -> list[str]:
         f"Data: {level or study.dataset.name}: {count(num_train)} images to train{without}"
         + (known or f"; {part}: unknown until the files are here"),
         *(
-            [f"{len(names)} classes: {listed(names)}"]
+            [f"{count(len(names))} classes: {listed(names)}"]
             if (names := study.dataset.class_names)
             else []
         ),
         f"Metric: {metric.name}{f' in {metric.unit}' * bool(metric.unit)}, {metric.mode} is best",
     ]
     if study.dataset.keeps_whole:
-        lines[1:1] = _store_lines(study)
+        lines[1:1] = store_lines(study)
     if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):
         worth = 100 / num_scored
         lines[-1] += f"; one scored image is {number(worth)} points"
@@ -245,9 +247,9 @@ def _data_lines(study: Study, level: str) -> list[str]:
         if worth > COARSE_POINTS:
             lines.append(
                 f"note: one trial on {study.dataset.name} cannot show a difference below "
-                f"{number(worth)} points, which is one image. "
-                "To score more images: a larger dataset.val_fraction"
-                + (", up to 0.5" if split == "validation" else "")
+                f"{number(worth)} points, which is one image"
+                + ". To score more images: a larger dataset.val_fraction, up to 0.5"
+                * (split == "validation")
             )
     return [*lines, *_copy_notes(study)]
 
@@ -274,34 +276,6 @@ def _copy_notes(study: Study) -> list[str]:
         )
         if pairs
     ]
-
-
-def _store_lines(study: Study) -> list[str]:
-    """Form and bytes of the cache, the rate at which a trial reads it, and a disk that is too
-    small.
-    """
-    from clsweep.data.store_form import estimated_store, free_bytes
-
-    data, resources, place = study.dataset, study.sections.resources, study.sections.dataset.place
-    estimate = estimated_store(data)
-    side = f"the shorter side at most {data.store_size} pixels"
-    line = f"Cache: {byte_size(estimate.num_bytes, 3)} of {data.store_as}, {side}"
-    is_here = bool(data.sample and data.sample.pictures)
-    if not is_here:
-        line += "; reckoned with ImageNet's JPEGs, as the files are not here"
-    lines = [line]
-    if rate := estimate.images_per_s:
-        cores = resources.cpus_per_worker * resources.workers
-        lines.append(
-            f"A core of this machine decodes {count(round(rate))} images a second; a trial has "
-            f"{cores}, and trains on no more than {count(round(rate * cores))} a second"
-        )
-    if is_here and (free := free_bytes(place.cache_folder)) < estimate.num_bytes:
-        lines.append(
-            f"note: {place.cache_folder} has {byte_size(free, 3)} free. Unless the cache is there "
-            "already, name another folder with --set dataset.cache=FOLDER"
-        )
-    return lines
 
 
 def plan_counts(study: Study) -> list[Row]:

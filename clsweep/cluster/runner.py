@@ -42,7 +42,13 @@ from clsweep.study.design import (
     plan_trials,
     split_columns,
 )
-from clsweep.study.extend import extension_errors, numbered_as, tree_difference, with_added
+from clsweep.study.extend import (
+    extension_errors,
+    form_advice,
+    numbered_as,
+    tree_difference,
+    with_added,
+)
 from clsweep.study.paper_tables import checked_files, paper_cells
 from clsweep.version import VERSION, VERSION_COLUMNS, public_version
 
@@ -488,4 +494,6 @@ def _changed_images(
             stated = {name: value for name, value in planned.items() if value is not None}
             then = {**(before or {}), **stated}
             changed += tree_difference({name: then.get(name) for name in names}, sizes, at=at)
+            if advice := form_advice(study, planned["objective"], then, now):
+                changed[-1] += f". {advice}"
     return list(dict.fromkeys(changed))

@@ -3,7 +3,8 @@
 CACHE/copies/NAME-DIGEST/ has the objects under their own names. A file has the size and the time of
 its object: by these alone a copy goes on after a kill, and is compared with the bucket. Until it is
 whole and on the disk it lies in NAME-DIGEST.partial/. NAME-DIGEST.run names the runs that have
-compared all files since one changed: their other trials need not.
+compared all files since one changed, each with the index of a data set in them: the other trials of
+that set need not.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from clsweep.catalog import Dataset
 from clsweep.data.buckets import Bucket, Stored, file_of, listed_bucket
 from clsweep.data.locations import DataPlace
 from clsweep.data.preparation import telling
-from clsweep.data.readers.bucket_layout import leave_index
+from clsweep.data.readers.bucket_layout import index_name, leave_index
 from clsweep.display.numbers import byte_size, count
 from clsweep.errors import RequestError
 from clsweep.files import sync
@@ -65,13 +66,14 @@ def local_place(dataset: Dataset, place: DataPlace) -> DataPlace:
 
         copy.root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(copy.beside(".lock")).acquire()
+    run = place.run and f"{place.run}/{index_name(dataset, place)}"
     with lock:
-        if place.run not in copy.runs():
+        if run not in copy.runs():
             bucket = Bucket(place.root, dataset.folder)
             bucket.require_outside(place.cache_folder)
             leave_index(dataset, here, bucket, copy.update(bucket))
             with copy.reported():
-                copy.add(place.run)
+                copy.add(run)
     return here
 
 

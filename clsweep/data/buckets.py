@@ -143,7 +143,7 @@ class Bucket:
 
 
 Listed: TypeAlias = "tuple[Bucket, dict[str, Stored]]"
-_recent: dict[tuple[str, str], tuple[float, Listed | AbsentError]] = {}
+_recent: dict[tuple[str, str], tuple[float, Listed | RequestError]] = {}
 
 
 def listed_bucket(uri: str, folder: str = "") -> Listed:
@@ -152,13 +152,13 @@ def listed_bucket(uri: str, folder: str = "") -> Listed:
     """
     key = uri, folder
     if key not in _recent or time.monotonic() - _recent[key][0] > RECENT_S:
-        listed: Listed | AbsentError
+        listed: Listed | RequestError
         try:
             bucket = Bucket(uri, folder, is_needed=False)
             listed = bucket, bucket.objects()
-        except AbsentError as error:
+        except RequestError as error:
             listed = error
         _recent[key] = time.monotonic(), listed
-    if isinstance(listed := _recent[key][1], AbsentError):
+    if isinstance(listed := _recent[key][1], RequestError):
         raise listed
     return listed

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,7 @@ def automatic_form(dataset: Dataset, store_size: int) -> str:
     return "jpeg" if is_lossy and pixel_bytes(dataset, store_size) > MOST_PIXEL_BYTES else "pixels"
 
 
+@cache
 def estimated_store(dataset: Dataset) -> StoreEstimate:
     """Bytes and rate of a data set whose form and size are known."""
     number, size, channels = _num_pictures(dataset), dataset.store_size, dataset.channels

@@ -24,6 +24,7 @@ from clsweep.catalog.rows import Row
 from clsweep.errors import MAX_LINES, StudyError
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import Document, Keys, parse_document, require_same
+from clsweep.study.factors import split_name
 from clsweep.study.schema import LIVE_METHODS, ContrastSection, explained, parse_sections
 from clsweep.study.space import parse_dimension
 
@@ -271,10 +272,22 @@ def _changed_trials(
             why = "so many configurations are all that there are, and are enumerated"
             reason = f"sampler: {row['sampler']!r} -> {planned_row['sampler']!r}: {why}"
         elif values := changed_values(row, planned_row):
-            reason = f"{values}: the recorded plan has the former"
+            advice = form_advice(study, row["objective"], row, planned_row)
+            reason = f"{values}{advice and f'; {advice}'}: the recorded plan has the former"
         if reason:
             reasons.setdefault(row["objective"], f"trial {row['trial_id']}: {reason}")
     return list(reasons.values())
+
+
+def form_advice(
+    study: Study, objective: str, row: Mapping[str, Any], planned: Mapping[str, Any]
+) -> str:
+    """The option that keeps pictures in the recorded form, where another one is planned now."""
+    if (form := row.get("store_as")) is None or form == planned.get("store_as"):
+        return ""
+    level = split_name(study.document.tree, objective).get("dataset")
+    key = f"factors.dataset.{level}" if level else "dataset"
+    return f"--set {key}.store_as={form} keeps it"
 
 
 def changed_values(row: Mapping[str, Any], planned: Mapping[str, Any]) -> str:

@@ -305,8 +305,10 @@ def test_aws_sh_makes_what_cluster_yaml_names(
         for role in ("clsweep-head", "clsweep-worker")
     }
     of_worker = allowed["clsweep-worker"]["Statement"]
-    assert [each["Action"] for each in of_worker] == ["s3:ListBucket", "s3:GetObject"]
-    assert of_worker[1]["Resource"] == "arn:aws:s3:::b/*"
+    actions = {each["Action"]: each["Resource"] for each in of_worker}
+    assert actions.keys() == {"s3:PutObject", "s3:ListBucket", "s3:GetObject"}
+    assert actions["s3:PutObject"] == "arn:aws:s3:::b/*clsweep-index-*.json"
+    assert actions["s3:GetObject"] == "arn:aws:s3:::b/*"
     assert {"iam:PassRole", "s3:ListBucket"} <= {
         str(each["Action"]) for each in allowed["clsweep-head"]["Statement"]
     }

@@ -189,7 +189,7 @@ def test_files_that_must_be_read_are_planned_by_the_index_of_the_first_copy(
 
 
 def test_data_sets_of_one_folder_have_an_index_each(tmp_path, s3):
-    """Arrays in two files, and the numbers of one in two ranges."""
+    """Arrays in two files, and the numbers of one in two ranges, in one run."""
     (tmp_path / "set").mkdir()
     images, labels = np.arange(40 * 64).reshape(40, 8, 8), np.arange(40)
     for name, num_classes in (("a.npz", 2), ("b.npz", 4)):
@@ -197,7 +197,7 @@ def test_data_sets_of_one_folder_have_an_index_each(tmp_path, s3):
     upload(tmp_path / "set", s3)
     places = [
         DataPlace(root=s3.replace("/out?", f"/out/{name}?"), cache=str(tmp_path / "cache"),
-                  value_range=limits)
+                  value_range=limits, run="one")
         for name, limits in (("a.npz", "0, 2560"), ("b.npz", "0, 2560"), ("a.npz", "0, 9999"))
     ]  # fmt: skip
     for place in places:
@@ -411,6 +411,19 @@ def test_a_plan_waits_for_a_short_outage_and_is_not_made_in_a_long_one(
     with pytest.raises(RequestError, match=r"the store answers SLOW_DOWN.* Try again") as caught:
         sized_dataset("imagefolder", place, **stated)
     assert not isinstance(caught.value, AbsentError)
+    monkeypatch.setattr(buckets, "RECENT_S", 60.0)
+    before = len(s3_server.requests)
+    with pytest.raises(RequestError, match="SLOW_DOWN"):  # as the next cell of the study hears
+        sized_dataset("imagefolder", place, **stated)
+    assert len(s3_server.requests) == before
+
+
+def test_pictures_by_which_a_plan_reckons_are_waited_for(place, s3_server, monkeypatch):
+    """Without them it might choose another form of the pictures than the plan of the next run."""
+    s3_server.refuse = lambda of: SLOW_DOWN if of["PATH_INFO"][-4:] == ".png" else None
+    monkeypatch.setattr(outages, "_PATIENCE_S", 0.0)
+    with pytest.raises(RequestError, match=r"HTTP status 503.* Try again later"):
+        sized_dataset("imagefolder", place)
 
 
 @pytest.mark.parametrize("name", ["train/../../../evil.png", "train//evil.png", "./evil.png"])

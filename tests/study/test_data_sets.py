@@ -1,6 +1,7 @@
 """What a study may say of its data set, and the sizes that its plan then has."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -9,8 +10,10 @@ from PIL import Image
 from clsweep.cli.plan import plan_data
 from clsweep.data import image_files, store_form
 from clsweep.data.datasets import transferred_splits
+from clsweep.display.numbers import byte_size
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.document import shipped_studies
+from clsweep.study.extend import extension_errors
 from tests.study.conftest import BASE, FINAL, refusals
 
 TREE = {
@@ -196,6 +199,58 @@ def test_pictures_of_one_folder_are_kept_in_one_form(load_tree, root, monkeypatc
     assert forms(levels[1], levels[3]) == [("pixels", 19)] * 2
     monkeypatch.setattr(store_form, "MOST_PIXEL_BYTES", num_bytes)
     assert forms(*levels) == [("pixels", size) for size in (32, 19, 19, 19)]
+
+
+@pytest.mark.parametrize("stated", ["dataset", "factors.dataset.a"])
+def test_pictures_that_lay_in_another_form_say_how_to_keep_it(load_tree, root, stated):
+    tree = TREE | {"dataset": {"root": str(root), "image_size": 16}}
+    if stated == "dataset":
+        tree["dataset"]["name"] = "imagefolder"
+    else:
+        levels = [{"name": "imagefolder", "label": label} for label in ("a", "b")]
+        tree["factors"] = {"dataset": levels}
+    now = load_tree(**tree)
+    before = load_tree(f"{stated}.store_as=jpeg", **tree)
+    rows = [plan_row(before, trial) for trial in plan_trials(before)]
+    assert {row["store_as"] for row in rows} == ({"jpeg"} if len(rows) == 1 else {"jpeg", "pixels"})
+    [line] = extension_errors(before.document.tree, rows, now, plan_trials(now))
+    setting = f"{stated}.store_as=jpeg"
+    assert line.endswith(f"; --set {setting} keeps it: the recorded plan has the former")
+    again = load_tree(setting, **tree)
+    assert extension_errors(before.document.tree, rows, again, plan_trials(again)) == []
+
+
+def test_a_plan_says_what_copies_and_caches_take_and_where_the_disk_is_too_small(
+    load_tree, root, monkeypatch
+):
+    """Two crops of one bucket are two caches of one copy."""
+    for path in root.rglob("*.JPEG"):
+        Image.new("RGB", (40, 40)).save(path)
+    num_files = 30
+    copied = sum(path.stat().st_size for path in root.rglob("*.JPEG"))
+    cached = num_files * 3 * (32**2 + 19**2)
+    levels = [
+        {"name": "imagefolder", "label": f"{scale}", "base": {"crop_scale": scale}}
+        for scale in (0.25, 1.0)
+    ]
+
+    def notes(place, free):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(store_form.shutil, "disk_usage", lambda _: usage)
+        dataset = {"root": place, "image_size": 16, "cache": "/nvme"}
+        lines = plan_data(load_tree(**TREE, dataset=dataset, factors={"dataset": levels}))
+        return [line for line in lines if "/nvme" in line]
+
+    advice = "there already, name another folder with --set dataset.cache=FOLDER"
+    each = f"note: copies and cache take {byte_size(copied + cached, 3)} in /nvme"
+    each += " of each machine that trains"
+    assert notes(f"file://{root}", copied + cached) == [each]
+    free = f"this machine has {byte_size(copied + cached - 1, 3)} free there. Unless"
+    assert notes(f"file://{root}", copied + cached - 1) == [f"{each}; {free} they are {advice}"]
+    assert notes(str(root), cached) == []
+    [line] = notes(str(root), cached - 1)
+    assert line.startswith(f"note: the cache takes {byte_size(cached, 3)} in /nvme; this")
+    assert line.endswith(f"Unless it is {advice}")
 
 
 def test_a_plan_reads_some_pictures_once_and_a_trial_none_for_that(load_tree, root, monkeypatch):

@@ -174,7 +174,8 @@ def test_a_plan_that_does_not_say_its_form_was_of_pixels(tmp_path):
     assert not _changed_images(folder, study(tmp_path, pixels, {}), _OF_PICTURES, _BEFORE)
     jpegs = study(tmp_path, pixels | {"store_as": "jpeg"}, {})
     [line] = _changed_images(folder, jpegs, _OF_PICTURES, _BEFORE)
-    assert line == "images in imagefolder.store_as: 'pixels' -> 'jpeg'"
+    advice = "--set dataset.store_as=pixels keeps it"
+    assert line == f"images in imagefolder.store_as: 'pixels' -> 'jpeg'. {advice}"
     digits = study(tmp_path, {"name": "digits"}, {})
     none: Any = SimpleNamespace(plan=lambda _: pa.table({"objective": ["dcl"]}))
     assert not _changed_images(none, digits, _OF_PICTURES, _BEFORE), "it has no pictures"

@@ -49,7 +49,8 @@ group=$(aws ec2 describe-security-groups --query 'SecurityGroups[0].GroupId' --o
 make aws ec2 authorize-security-group-ingress --group-id "$group" --protocol tcp --port 22 --cidr "$here"
 make aws ec2 authorize-security-group-ingress --group-id "$group" --protocol -1 --source-group "$group"
 
-# The head starts workers, ends instances of Ray alone, gives workers their role, reads the data and writes the results; a worker reads.
+# The head starts workers, ends instances of Ray alone, gives workers their role, reads the data and writes the results.
+# A worker reads the data, and leaves its index.
 statements() {
     echo '{"Version": "2012-10-17", "Statement": ['"$1"'
       {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": ["arn:aws:s3:::'"$data"'", "arn:aws:s3:::'"$results"'"]},
@@ -65,10 +66,11 @@ of_head='{"Effect": "Allow", "Action": ["ec2:RunInstances", "ec2:Describe*"], "R
       {"Effect": "Allow", "Action": "iam:CreateServiceLinkedRole", "Resource": "*",
        "Condition": {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}},
       {"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], "Resource": "arn:aws:s3:::'$results'/*"},'
+of_worker='{"Effect": "Allow", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::'$data'/*clsweep-index-*.json"},'
 ec2='{"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}}'
 for role in clsweep-head clsweep-worker; do
     make aws iam create-role --role-name $role --assume-role-policy-document "$ec2"
-    further=; [ $role = clsweep-worker ] || further=$of_head
+    further=$of_worker; [ $role = clsweep-worker ] || further=$of_head
     make aws iam put-role-policy --role-name $role --policy-name clsweep --policy-document "$(statements "$further")"
     make aws iam create-instance-profile --instance-profile-name $role
     make aws iam add-role-to-instance-profile --instance-profile-name $role --role-name $role

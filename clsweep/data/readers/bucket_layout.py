@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pyarrow as pa
 
 from clsweep.catalog import Dataset
 from clsweep.data.buckets import INDEX, Bucket, Stored, file_of, listed_bucket
+from clsweep.data.image_files import SAMPLED_PICTURES
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.readers.folders import composed, shown_names
 from clsweep.data.sources import (
@@ -44,7 +44,7 @@ def bucket_layout(dataset: Dataset, place: DataPlace, *, by_names: bool) -> Data
     bucket, objects = listed_bucket(place.root)
     if _is_named(dataset, objects):
         return _of_names(bucket, objects, by_class=dataset.name == "imagefolder")
-    stamp, index = _stamp(dataset, place, objects), _index_name(dataset, place)
+    stamp, index = _stamp(dataset, place, objects), index_name(dataset, place)
     layout = None
     if not by_names:
         layout = _indexed(bucket, index, stamp) or _indexed(bucket, _INDEX_OF_ANY, stamp)
@@ -63,7 +63,7 @@ def leave_index(
     """Write the index of files in a bucket that have been copied to `place`, where plans need one
     and it is allowed.
     """
-    stamp, index = _stamp(dataset, place, objects), _index_name(dataset, place)
+    stamp, index = _stamp(dataset, place, objects), index_name(dataset, place)
     if not dataset.files or _is_named(dataset, objects) or _indexed(bucket, index, stamp):
         return
     layout = dataset_layout(dataset, place)
@@ -122,14 +122,18 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
 def _contents(bucket: Bucket, objects: Mapping[str, Stored], names: Sequence[str]) -> list[bytes]:
     """Some objects, without those that are large or may not be read: a plan does without them."""
 
-    def read(name: str) -> bytes:
-        with contextlib.suppress(OSError, pa.ArrowException), bucket.stream(name) as stream:
+    def content(name: str) -> bytes:
+        with bucket.stream(name) as stream:
             return bytes(stream.read())
+
+    def read(name: str) -> bytes:
+        with contextlib.suppress(AbsentError):
+            return bucket.reported(lambda: content(name))
         return b""
 
     small = [name for name in names if objects[name].size <= MAX_SAMPLED_BYTES]
-    with ThreadPoolExecutor(8) as pool:
-        return [content for content in pool.map(read, small) if content]
+    with ThreadPoolExecutor(SAMPLED_PICTURES) as pool:
+        return [*filter(None, pool.map(read, small))]
 
 
 def _require_images(
@@ -177,7 +181,7 @@ def _stamp(dataset: Dataset, place: DataPlace, objects: Mapping[str, Stored]) ->
     return digest.hexdigest()
 
 
-def _index_name(dataset: Dataset, place: DataPlace) -> str:
+def index_name(dataset: Dataset, place: DataPlace) -> str:
     """The name of the index of one data set: a folder may have several."""
     own = f"{dataset.name} {file_of(place.root)} {place.value_range}".encode()
     return f"{INDEX}-{hashlib.blake2b(own, digest_size=4).hexdigest()}.json"
