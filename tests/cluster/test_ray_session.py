@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
+from ray import tune
 from ray._private import services
 from ray._private.services import resolve_ip_for_localhost
 
@@ -283,3 +285,26 @@ def test_what_speaks_its_protocol_is_let_pass():
         require_answer(f"127.0.0.1:{port}")
         require_answer(f"ray://127.0.0.1:{port}")
         server.stop(None)
+
+
+@pytest.mark.slow
+def test_a_trial_that_has_ended_is_held_by_nobody(tmp_path):
+    alive, most = weakref.WeakSet(), []
+
+    class Census(tune.Callback):
+        def on_trial_complete(self, iteration, trials, trial, **_):
+            alive.add(trial)
+            most.append(len(alive))
+
+    with ray_session("local", dashboard=False):
+        results = tune.Tuner(
+            lambda config: {"score": config["n"]},
+            param_space={"n": tune.grid_search(list(range(12)))},
+            tune_config=tune.TuneConfig(max_concurrent_trials=1, reuse_actors=True),
+            run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0, callbacks=[Census()]),
+        ).fit()
+    assert len(most) == 12
+    assert max(most) <= 3
+    assert [result.metrics["score"] for result in results] == [
+        11
+    ]  # the last stays, for Tune's own end
