@@ -328,27 +328,33 @@ def _forgetful() -> Iterator[None]:
 
     def step_and_forget(tune: TuneController) -> None:
         step(tune)
-        ended = tune._stopped_trials | tune._failed_trials
-        if ended:  # one stays: without any, Tune reads its own files in the end
-            last = tune._trials[-1:]
-            tune._trials[:] = [each for each in tune._trials if not each.is_finished()] or last
-            for trials in (
-                tune._live_trials,
-                tune._trials_to_cache,
-                tune._stopped_trials,
-                tune._failed_trials,
-            ):
-                trials -= ended
-        actors = tune._actor_manager
-        calls = actors._pending_actors_to_enqueued_actor_tasks
-        for actor in calls.keys() - actors._pending_actors_to_attrs.keys():
-            del calls[actor]
+        _drop_ended(tune)
 
     with (
         replaced(TuneController, step=step_and_forget),
         replaced(TrialProgressCallback, **unprinted),
     ):
         yield
+
+
+def _drop_ended(tune: TuneController) -> None:
+    """Drop Tune's trials that have ended, and calls to actors that nobody starts any more. Of
+    another version of Ray, which holds them elsewhere, nothing is dropped.
+    """
+    try:
+        ended = tune._stopped_trials | tune._failed_trials
+        live = (tune._live_trials, tune._trials_to_cache)
+        trials, actors = tune._trials, tune._actor_manager
+        calls = actors._pending_actors_to_enqueued_actor_tasks
+        unneeded = calls.keys() - actors._pending_actors_to_attrs.keys()
+    except AttributeError:
+        return
+    if ended:  # one stays: without any, Tune reads its own files in the end
+        trials[:] = [each for each in trials if not each.is_finished()] or trials[-1:]
+        for place in (*live, tune._stopped_trials, tune._failed_trials):
+            place -= ended
+    for actor in unneeded:
+        del calls[actor]
 
 
 @contextlib.contextmanager
