@@ -333,6 +333,8 @@ def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class):
          "named KEY.jpg, where KEY ends at the first dot, given KEY.01.png"),
         ({"a.png": png(PICTURES[0]), "a.cls": b"ant"},
          "a.cls: expected whole numbers from 0 on, one class for each image, given b'ant'"),
+        ({"a.png": png(PICTURES[0]), "a.cls": b"9" * 30},
+         "a.cls: expected whole numbers from 0 on, one class for each image, given b'9999"),
         ({"a.png": png(PICTURES[0]), "a.cls": b"0.5"},
          "given b'0.5'. Regression and several labels are not scored"),
         ({"a.png": png(PICTURES[0]), "b.cls": b"0"},
