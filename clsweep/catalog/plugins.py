@@ -298,8 +298,10 @@ def _errors_of(plugin: Plugin) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except (Exception, SystemExit) as error:
-        text = (str(error).strip().splitlines() or [""])[0]
+    except (Exception, SystemExit, GeneratorExit) as error:
+        text = ""
+        with contextlib.suppress(Exception):  # one of its own may have no text
+            text = (str(error).strip().splitlines() or [""])[0]
         place = _place(error, [plugin]) or f"{next(iter(plugin.files))}:1"
         message = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise PluginError(f"{place}: {message}") from None

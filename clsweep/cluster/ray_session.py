@@ -63,6 +63,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
         session as folder,
         _plain_tune(is_local=folder is not None),
         _patient(),
+        _forgetful(),
     ):
         yield folder
 
@@ -103,7 +104,12 @@ def _started(*, dashboard: bool) -> Iterator[str]:
                     dashboard_port=port,
                     # Objects are small: rows and contexts.
                     object_store_memory=2**28,
-                    _system_config={"enable_metrics_collection": False},
+                    # Nor does anybody ask for statistics, or for a history of the tasks: each trial
+                    # would stay in it.
+                    _system_config={
+                        "enable_metrics_collection": False,
+                        "task_events_report_interval_ms": 0,  # never
+                    },
                     _temp_dir=f"{folder}/ray",  # which Ray opens to everybody
                 )
         except Exception as error:  # of any class
@@ -306,6 +312,49 @@ def _patient() -> Iterator[None]:
 
     with replaced(controller, _maybe_reuse_cached_actor=reuse_or_wait):
         yield
+
+
+@contextlib.contextmanager
+def _forgetful() -> Iterator[None]:
+    """Tune drops its trials as they end: it would hold all of them to the end of the study, and for
+    each the calls to an actor that was no longer needed before it started.
+    """
+    from ray.tune.execution.tune_controller import TuneController
+    from ray.tune.progress_reporter import TrialProgressCallback
+
+    step = TuneController.step
+    events = ("on_trial_result", "on_trial_complete", "on_trial_error")  # which it would print
+    unprinted = dict.fromkeys(events, lambda *_, **__: None)
+
+    def step_and_forget(tune: TuneController) -> None:
+        step(tune)
+        _drop_ended(tune)
+
+    with (
+        replaced(TuneController, step=step_and_forget),
+        replaced(TrialProgressCallback, **unprinted),
+    ):
+        yield
+
+
+def _drop_ended(tune: TuneController) -> None:
+    """Drop Tune's trials that have ended, and calls to actors that nobody starts any more. Of
+    another version of Ray, which holds them elsewhere, nothing is dropped.
+    """
+    try:
+        ended = tune._stopped_trials | tune._failed_trials
+        live = (tune._live_trials, tune._trials_to_cache)
+        trials, actors = tune._trials, tune._actor_manager
+        calls = actors._pending_actors_to_enqueued_actor_tasks
+        unneeded = calls.keys() - actors._pending_actors_to_attrs.keys()
+    except AttributeError:
+        return
+    if ended:  # one stays: without any, Tune reads its own files in the end
+        trials[:] = [each for each in trials if not each.is_finished()] or trials[-1:]
+        for place in (*live, tune._stopped_trials, tune._failed_trials):
+            place -= ended
+    for actor in unneeded:
+        del calls[actor]
 
 
 @contextlib.contextmanager

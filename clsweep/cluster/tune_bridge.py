@@ -160,16 +160,13 @@ class TuneBridge(Callback):
     def on_trial_result(
         self, iteration: int, trials: _Trials, trial: Trial, result: Row, **_: object
     ) -> None:
-        # Taken out: Tune keeps the last result of every trial to the end of the study.
-        if outcome := result.pop("outcome", None):
-            result["status"] = outcome["status"]  # of an empty result Tune prints that it is empty
+        if outcome := result.pop("outcome", None):  # Tune would hold it as the trial's last result
             self._ended.add(trial.trial_id)
             self._recorder.ended(trial.config["row"], outcome)
 
     def on_trial_complete(self, iteration: int, trials: _Trials, trial: Trial, **_: object) -> None:
         if trial.trial_id not in self._ended:  # it never said how it ended
             self._recorder.crashed(trial.config["row"], None)
-        _forget(trial)
 
     def on_trial_error(self, iteration: int, trials: _Trials, trial: Trial, **_: object) -> None:
         if trial.trial_id not in self._ended:
@@ -180,14 +177,6 @@ class TuneBridge(Callback):
                 self._recorder.crashed(row, error)
             else:
                 self._recorder.lost(row, reason, goes_on=decision == RETRY)
-        _forget(trial)
-
-
-def _forget(trial: Trial) -> None:
-    """Drop what is not needed of a trial that is over: Tune keeps all trials to the end."""
-    trial.config = trial.evaluated_params = {}
-    trial.run_metadata.metric_analysis.clear()
-    trial.run_metadata.metric_n_steps.clear()
 
 
 _ERROR = "lost_by"  # of a trial, from Tune's note of an error to `TuneBridge.on_trial_error`

@@ -104,9 +104,9 @@ def _storage(source: Path) -> Iterator[optuna.storages.BaseStorage]:
         with open_sqlite(source) as base, contextlib.closing(sqlite3.connect(copy)) as copied:
             base.backup(copied)
         storage = RDBStorage(f"sqlite:///{copy}", skip_compatibility_check=True)
+        logging.disable(logging.WARNING)  # of the copy each step would be told, and each fault
         try:
             if storage.get_current_version() != storage.get_head_version():
-                logging.disable(logging.INFO)  # of the copy each step would be told
                 storage.upgrade()
             yield storage
         finally:

@@ -33,8 +33,10 @@ def name_chosen_nulls(trials: Sequence[ForeignTrial], names: Sequence[str]) -> l
     for name in names:
         is_null = [name in trial.settings and trial.settings[name] is None for trial in trials]
         values = {*columns[name]} - {"None"}
+        if not any(is_null) or not values:
+            continue
         others = [columns[other] for other in names if other != name]
-        if not any(is_null) or not values or _is_decided(is_null, others):
+        if _is_decided(is_null, others):
             continue
         if len(values) > MAX_VALUES:
             many.append(name)
@@ -106,8 +108,10 @@ def settle_empty_cells(
     is_lost = np.zeros(len(rows), dtype=bool)
     for name in names:
         is_empty = frame[name].isna().to_numpy()
+        if not is_empty.any() or is_empty.all():
+            continue
         others = [column for other, column in columns.items() if other != name]
-        if is_empty.any() and not is_empty.all() and not _is_decided(is_empty.tolist(), others):
+        if not _is_decided(is_empty.tolist(), others):
             num = f"{count(is_empty.sum())} of {count(len(rows))} trials"
             texts.append(f"{name} is empty in {num}, which are left out")
             is_lost |= is_empty

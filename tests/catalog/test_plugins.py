@@ -294,6 +294,12 @@ WRONG = [
     ("ROWS = [", "ROWS = [7,", "mine.py:18: ROWS: expected a Param"),
     ("ROWS = [", "ROWS_ = [", "mine.py:1: expected a list ROWS"),
     ("ROWS = [", "import sys; sys.exit(0)\nROWS = [", "mine.py:18: SystemExit: 0"),
+    ("ROWS = [", "raise GeneratorExit\nROWS = [", "mine.py:18: GeneratorExit"),
+    (
+        "ROWS = [",
+        "raise type('Mute', (Exception,), {'__str__': None})\nROWS = [",
+        "mine.py:18: Mute",
+    ),
     ("ROWS = [", "def f(): return f()\nf()\nROWS = [", "mine.py:18: RecursionError"),
 ]
 

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
+from ray import tune
 from ray._private import services
 from ray._private.services import resolve_ip_for_localhost
+from ray.air.execution._internal import RayActorManager
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
 from clsweep.cluster import ray_session as module
@@ -283,3 +286,52 @@ def test_what_speaks_its_protocol_is_let_pass():
         require_answer(f"127.0.0.1:{port}")
         require_answer(f"ray://127.0.0.1:{port}")
         server.stop(None)
+
+
+class Census(tune.Callback):
+    """The most trials of Tune that were alive as one ended."""
+
+    def __init__(self):
+        self.alive, self.most, self.num = weakref.WeakSet(), 0, 0
+
+    def on_trial_complete(self, iteration, trials, trial, **_):
+        self.alive.add(trial)
+        self.most, self.num = max(self.most, len(self.alive)), self.num + 1
+
+
+def ended_trials(folder, num):
+    """Results and census of trials that end at once, one after the other, in a session."""
+    census = Census()
+    with ray_session("local", dashboard=False):
+        results = tune.Tuner(
+            lambda config: {"score": config["n"]},
+            param_space={"n": tune.grid_search(list(range(num)))},
+            tune_config=tune.TuneConfig(max_concurrent_trials=1, reuse_actors=True),
+            run_config=tune.RunConfig(storage_path=str(folder), verbose=0, callbacks=[census]),
+        ).fit()
+    assert census.num == num
+    return [result.metrics["score"] for result in results], census.most
+
+
+@pytest.mark.slow
+def test_a_trial_that_has_ended_is_held_by_nobody(tmp_path):
+    scores, most = ended_trials(tmp_path, 12)
+    assert most <= 3
+    assert scores == [11]  # the last stays, for Tune's own end
+
+
+@pytest.mark.slow
+def test_of_another_version_of_tune_nothing_is_dropped(tmp_path, monkeypatch):
+    class Renamed(RayActorManager):
+        """Without a name that the session reads."""
+
+        def __getattribute__(self, name):
+            reader = sys._getframe(1).f_globals["__name__"]
+            if name == "_pending_actors_to_attrs" and reader.startswith("clsweep"):
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr("ray.tune.execution.tune_controller.RayActorManager", Renamed)
+    scores, most = ended_trials(tmp_path, 5)
+    assert most == 5
+    assert scores == [0, 1, 2, 3, 4]

@@ -102,6 +102,29 @@ def test_what_file_managers_leave_beside_pictures_is_none(place, by_class):
     assert bool(after.unread) == ("._" not in place)
 
 
+@pytest.mark.parametrize("place", ["c0/{}_thumb.png", "c0/THUMB_{}.JPG", "c0/thumbs/{}.png",
+                                   "c0/{}.png.thumbnail.jpg", "c0/{}-thumb-128.png"])  # fmt: skip
+def test_thumbnails_of_pictures_beside_them_are_none(place, by_class):
+    before = dataset_layout(DATASET["imagefolder"], DataPlace(root=str(by_class)))
+    name = next((by_class / "train" / "c0").glob("*.png")).stem
+    write(by_class / "train" / place.format(name), png(PICTURES[15]))
+    after = dataset_layout(DATASET["imagefolder"], DataPlace(root=str(by_class)))
+    assert (after.digest, "train/*thumb*." in after.unread) == (before.digest, True)
+    for other in ("c0/thumb_of_me.png", "c0/thumbtack_{}.png", "c1/{}_thumb_.png"):
+        write(by_class / "train" / other.format(name + "x"), png(PICTURES[15]))
+    more = dataset_layout(DATASET["imagefolder"], DataPlace(root=str(by_class)))
+    assert len(more.labels["train"]) == len(after.labels["train"]) + 3
+
+
+def test_a_thumbnail_that_a_table_names_is_an_image(tmp_path):
+    root = labelled(tmp_path / "set", "file,label", "a/é 0_thumb.PNG,dog")
+    for name in ("é 0_thumb.PNG", "é 2_thumb.PNG"):
+        (root / "a" / name).write_bytes(png(PICTURES[15]))
+    assert (
+        len(dataset_layout(DATASET["imagefolder"], DataPlace(root=str(root))).labels["train"]) == 13
+    )
+
+
 @pytest.mark.parametrize(
     ("head", "line", "says"),
     [
@@ -310,6 +333,8 @@ def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class):
          "named KEY.jpg, where KEY ends at the first dot, given KEY.01.png"),
         ({"a.png": png(PICTURES[0]), "a.cls": b"ant"},
          "a.cls: expected whole numbers from 0 on, one class for each image, given b'ant'"),
+        ({"a.png": png(PICTURES[0]), "a.cls": b"9" * 30},
+         "a.cls: expected whole numbers from 0 on, one class for each image, given b'9999"),
         ({"a.png": png(PICTURES[0]), "a.cls": b"0.5"},
          "given b'0.5'. Regression and several labels are not scored"),
         ({"a.png": png(PICTURES[0]), "b.cls": b"0"},

@@ -16,7 +16,7 @@ from clsweep.catalog import Dataset
 from clsweep.data.buckets import INDEX, Bucket, Stored, file_of, listed_bucket
 from clsweep.data.image_files import SAMPLED_PICTURES
 from clsweep.data.locations import AbsentError, DataPlace
-from clsweep.data.readers.folders import composed, shown_names
+from clsweep.data.readers.folders import composed, shown_names, without_thumbnails
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
@@ -170,7 +170,7 @@ def _images_below(objects: Iterable[str], folder: str, by_class: bool) -> list[s
         and name.lower().endswith(IMAGE_SUFFIXES)
         and len(shown_names(parts := name.split("/"))) == len(parts)
     ]
-    return sorted(images, key=lambda name: name.split("/", depth))
+    return sorted(without_thumbnails(images), key=lambda name: name.split("/", depth))
 
 
 def _stamp(dataset: Dataset, place: DataPlace, objects: Mapping[str, Stored]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import stat
 import unicodedata
 import zlib
@@ -40,6 +41,7 @@ _LEFTOVERS = {"@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-
 _LEFTOVERS |= {"__macosx", "$recycle.bin", "system volume information", "lost+found"}
 _LEFTOVERS |= {"thumbnails", "_thumbnails", "thumbs.db"}
 _THUMBNAILS = ("synophoto_thumb", "synofile_thumb", "synoindex_media")
+_THUMB = re.compile(r"(?<![a-z])thumb(nail)?s?(?![a-z])")  # of a picture, not a thumbtack
 
 _Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
 
@@ -65,7 +67,8 @@ def flat_folder_layout(place: DataPlace) -> DataLayout:
         folders["test"] = root / held_out
     rows: _Rows = {}
     for part, folder in folders.items():
-        rows[part] = [(-1, str((folder / name).relative_to(root))) for name in _below(folder)]
+        names = without_thumbnails(_below(folder))
+        rows[part] = [(-1, str((folder / name).relative_to(root))) for name in names]
         if not rows[part]:
             raise layout_error(folder, f"{_AN_IMAGE} in it or below", "none")
     return _of_paths(root, rows, ())
@@ -122,14 +125,14 @@ def _of_table(root: Path) -> DataLayout:
             )
         splits[name] = name.partition("/")[0] if split is None else split.lower()
         classes[name] = label
-    if missing := [name for name in there if name not in classes]:
+    if missing := [name for name in without_thumbnails(there) if name not in classes]:
         raise layout_error(table, f"all images below {root}", f"none of {listed(missing)}")
     number = {label: i for i, label in enumerate(sorted({*classes.values()} - {""}))}
     held_out = next((name for name in HELD_OUT if name in splits.values()), None)
     is_split = held_out and "train" in splits.values()
     parts = {"train": "train", held_out: "test"}
     rows: _Rows = {part: [] for part in DATA_PARTS}
-    for name in there:
+    for name in filter(classes.__contains__, there):
         if part := parts.get(splits[name]) if is_split else "train":
             rows[part].append((number.get(classes[name], -1), name))
     layout = _of_paths(root, rows, tuple(number), LABELS_TABLE)
@@ -163,7 +166,10 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
         top = f"{below.partition('/')[0]}/" if below else ""
         leftover = next((f"{name}/" for name in below.split("/") if not shown_names([name])), "")
         unread = (name for name in _visible(names) if os.path.join(below, name) not in used)
-        others.update(f"{leftover or top}*{Path(name).suffix}" for name in unread)
+        kinds = (
+            f"*{'thumb*' * _is_thumb(f'{below}/{name}')}{Path(name).suffix}" for name in unread
+        )
+        others.update(f"{leftover or top}{kind}" for kind in kinds)
     return list_counts(others)
 
 
@@ -205,7 +211,7 @@ def _classes(folder: Path) -> dict[str, list[str]]:
     names = [name for name in _names(folder) if _is_folder(folder / name)]
     if not names:
         raise layout_error(folder, "a folder of images for each class", "none")
-    inside = {name: _below(folder / name) for name in names}
+    inside = {name: without_thumbnails(_below(folder / name)) for name in names}
     if empty := [name for name, files in inside.items() if not files]:
         others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
         raise layout_error(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
@@ -268,6 +274,28 @@ def shown_names(names: Sequence[str]) -> list[str]:
         for name in _visible(names)
         if name.lower() not in _LEFTOVERS and not name.lower().startswith(_THUMBNAILS)
     ]
+
+
+def without_thumbnails(paths: Sequence[str]) -> list[str]:
+    """Without thumbnails of pictures among them: `0_thumb.png` or `thumbs/0.jpg` beside `0.png`.
+    A picture called so that no other belongs to stays: it may show a thumb.
+    """
+    pictures = {path.lower() for path in paths if not _is_thumb(path)}
+    pictures |= {os.path.splitext(path)[0] for path in pictures}
+
+    def shows_another(path: str) -> bool:
+        *folders, name = path.lower().split("/")
+        above = [folder for folder in folders if not _THUMB.fullmatch(folder)]
+        stem = os.path.splitext(name)[0]
+        cuts = [at.span() for at in re.finditer(rf"{_THUMB.pattern}|[-_. ]", stem)]
+        names = [stem, *(stem[:start] for start, _ in cuts), *(stem[end:] for _, end in cuts)]
+        return any("/".join([*above, each]) in pictures for each in names)
+
+    return [path for path in paths if not _is_thumb(path) or not shows_another(path)]
+
+
+def _is_thumb(path: str) -> bool:
+    return _THUMB.search(path.lower()) is not None
 
 
 def _refuse(error: OSError) -> NoReturn:

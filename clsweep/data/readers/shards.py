@@ -167,11 +167,9 @@ def _require_end(shard: Path, at: int) -> None:
 
 def _class_in(text: bytes) -> int | None:
     """The number of a class, alone or as `label` of a table in JSON."""
-    if text.strip().isdigit():
-        return int(text)
     try:
-        content = json.loads(text)
+        content = int(text) if text.strip().isdigit() else json.loads(text)
     except (ValueError, RecursionError):
         return None
     content = content.get("label") if isinstance(content, dict) else content
-    return content if type(content) is int and content >= 0 else None
+    return content if type(content) is int and 0 <= content < 2**63 else None
