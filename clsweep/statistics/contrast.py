@@ -179,6 +179,7 @@ def _figure(context: ReportContext) -> Figure | None:
         "contrasts (Holm).",
         chart=chart,
         data=rows[["contrast", "estimate", "low_holm", "high_holm", "published", "margin"]],
+        is_resolved=bool(frame["resolved"].any()),
     )
 
 

@@ -93,6 +93,14 @@ class StudyData:
         return tuple(name for name in (*DIAGNOSTIC, *others) if name in self.trials)
 
     @cached_property
+    def untrained(self) -> set[str]:
+        """The objectives whose encoders are scored as they were initialised, at 0 epochs."""
+        if "epochs" not in self.trials:
+            return set()
+        most = self.trials.groupby("objective")["epochs"].max()
+        return {str(name) for name in most.index[most == 0]}
+
+    @cached_property
     def defaults(self) -> dict[str, dict[str, Any]]:
         """Objective -> hyperparameter -> the catalog's default, as the objective has it."""
         if not {"objective", *OBJECTIVE_PARTS} <= set(self.trials.columns):
