@@ -107,7 +107,7 @@ def trials(
     from clsweep.statistics.trial_table import meanings_of
     from clsweep.sweeps.notes import reference_notes
 
-    every_column, results = style.format in (Format.csv, Format.json), reading.opened([path])
+    every_column, results = style.format.is_exact, reading.opened([path])
     names_given = [name.strip() for name in columns.split(",")] if columns else None
     rows, names = trial_rows(
         results, where, sort, top, columns=names_given, every_column=every_column

@@ -163,7 +163,7 @@ def _appendix(context: ReportContext) -> Section:
 
 
 def formula_report(title: str) -> Report:
-    """What each column of the files of a report is, a report by itself."""
+    """The formula of each column of a report's files, as a report by itself."""
     rows = [
         {"table": table, "column": column, "meaning": meaning}
         for table, columns in formulas().items()
