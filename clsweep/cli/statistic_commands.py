@@ -383,6 +383,7 @@ def report(
             content, page = write_report(findings, target, within=within, progress=show)
         if follow:
             say(f"{strftime('%H:%M:%S')}  {page}: {count(len(findings.trials))} trials have ended")
+    print_note(content.question)
     for sentence in (*content.verdicts, *content.notes):
         print_note(f"- {sentence}")
     say(f"\nReport: {page}")

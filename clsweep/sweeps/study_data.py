@@ -56,6 +56,7 @@ class StudyData:
     mode: str  # "max" or "min", which values of the metric are good
     params: tuple[str, ...]  # the columns that hold hyperparameters
     sweeps: tuple[Sweep, ...]
+    question: str = ""  # of the studies, in their authors' own words, in one line
     notes: tuple[str, ...] = ()  # what limits the report, as that 12 of 60 trials are left
     left: int = 0  # planned trials that have not ended yet
     within: float = 1.0  # how far from the best counts as good, unless somebody says otherwise
