@@ -51,8 +51,8 @@ def answer_of(statistics: Statistics) -> tuple[Sentences, tuple[Step, ...]]:
 
 
 def question_line(context: ReportContext) -> str:
-    """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`, in words of the
-    study's own where it has some.
+    """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`, in the study's
+    own words where it has some.
     """
     if own := context.data.question:
         return f"{own} {_protocol(context)}."
