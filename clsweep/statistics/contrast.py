@@ -241,6 +241,7 @@ CONTRASTS = Statistic(
         Column("verdict", outcome, "corrected for all contrasts (Holm). Shown: there is an effect. "
                "No room: no setting of the study is as far away as was published"),
     ),
+    page_drops=0,
     intro="a side is the mean of all settings with the values asked for",
     sentences=lambda context: tuple(map(sentence, records_of(context.compute(contrasts)))),
     figures=lambda context: [_figure(context)],

@@ -22,9 +22,7 @@ from clsweep.sweeps.notes import factors_in_front, in_cell, is_measured, notes_o
 from clsweep.sweeps.study_data import StudyData
 
 _Cell = Callable[[Row], Any]
-# Of one table on a page: rows, and columns that it goes without, as a narrow screen would. Its file
-# has them all.
-PAGE_ROWS, PAGE_DROPS = 20, 4
+PAGE_ROWS = 20  # of one table on a page; its file has them all
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Statistic:
     caption: str = "{columns}"  # of the table in a report, around what its columns mean
     has_notes: bool = True  # whether a report has the notes of the full table
     is_apart: bool = False  # whether its table is a file beside the page alone
+    page_drops: int = 4  # of `drop_order`, how many a page goes without: its file has them all
     sentences: Callable[[ReportContext], Sentences] = (
         lambda _: ()
     )  # of a report, as all that follow
@@ -139,7 +138,7 @@ class Statistic:
             return []
         data, within = context.data, context.within
         shown = self.shown(frame, data, within)
-        spare = {name for names in self.drop_order[:PAGE_DROPS] for name in names}
+        spare = {name for names in self.drop_order[: self.page_drops] for name in names}
         shown = shown.drop(columns=spare & {*shown})
         meanings = "; ".join(self.explained(shown, data, within))
         title = self.title(context) if callable(self.title) else self.title
