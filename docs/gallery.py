@@ -32,6 +32,7 @@ VERSIONS = ("clsweep_version", "torch_version", "ray_version", "optuna_version")
 
 # Links to files that are not kept.
 _FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)| in \[tables/[^]]*\]\([^)]*\)")
+_BESIDE = re.compile(r"\[([^]]*)\]\((?:tables/[^)]*|formulas\.html)\)")
 _SHAPE = re.compile(r' (?:d|transform|width|height|[xyr][12]?|c[xy])="[^"]*"')
 _DECIMALS = re.compile(r"(?<=\d\.\d)\d+")  # of shapes alone: a text's are what it says
 _MARKUP = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # an image has no use for it
@@ -222,6 +223,7 @@ def write_report(report: Report, folder: Path) -> None:
     (folder / "figures").mkdir(parents=True)
     # the commands of the next steps name this folder, which a reader does not have
     text = _FILES.sub("", render_markdown(replace(report, facts=facts, steps=())))
+    text = _BESIDE.sub(r"\1", text)
     (folder / "report.md").write_text(text, encoding="utf-8")
     for figure in report.figures:
         svg = to_svg(themed(figure.spec, dark=False, background="white"))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,6 +42,37 @@ def test_the_study_runs_from_its_question_to_its_report(tmp_path):
         assert f"{score:.6f}" in script.stdout
     assert (tmp_path / "reports" / "example" / "index.html").is_file()
     assert script.stdout.splitlines()[-1].endswith("index.html")
+
+
+def test_a_table_and_a_figure_are_made_of_results_that_lie_here(tmp_path):
+    """Means as numpy has them; the intervals are those that the terminal shows."""
+    script = subprocess.run(
+        [sys.executable, EXAMPLES / "reading.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert script.returncode == 0, script.stderr
+    trials = pd.read_parquet(EXAMPLES.parent / "docs/results/tau-digits/trials.parquet")
+    names = ["dcl", "dclw", "simclr"]
+    head, blank, *rows = (
+        line.removesuffix(r" \\").split(" & ")
+        for line in (tmp_path / "levels.tex").read_text().splitlines()
+        if line.endswith(r" \\")
+    )
+    assert (head, blank[0]) == (["objective", *names], "label")
+    assert [row[0] for row in rows] == ["0.05", "0.2", "1"]
+    for row in rows:
+        at = trials[trials["tau"] == float(row[0])].groupby("objective")["linear_top1"]
+        scores = [at.get_group(name).to_numpy() for name in names]
+        assert [cell.split()[0] for cell in row[1:]] == [f"{each.mean():.1f}" for each in scores]
+    levels = clsweep.open_results(EXAMPLES.parent / "docs/results/tau-digits").marginals()
+    first = levels.query("param == 'tau' and objective == 'dcl'").iloc[0]
+    assert rows[0][1].endswith(f"[{first['low']:.1f}, {first['high']:.1f}]")
+    svg = (tmp_path / "levels.svg").read_text(encoding="utf-8")
+    assert all(f">{text}</text>" in svg for text in (*names, "0.05", "tau", "linear_top1"))
 
 
 def test_the_own_loss_lies_between_the_two_it_is_made_of():

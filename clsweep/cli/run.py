@@ -179,7 +179,7 @@ def print_end(summary: RunSummary, again: str, following: str) -> None:
         why = ", ".join(sorted(set(summary.open.values())))
         say(f"{trials} lost with their machine ({why}) and stay open; the same command runs them")
     if summary.search_ends and not summary.interrupted:
-        for sentence in (*summary.search_ends, "With another search.budget the same command goes on."):
+        for sentence in (*summary.search_ends, "With another search.budget this command goes on."):
             print_note(sentence)
     elif summary.left or summary.interrupted:
         say(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")

@@ -107,7 +107,7 @@ def trials(
     from clsweep.statistics.trial_table import meanings_of
     from clsweep.sweeps.notes import reference_notes
 
-    every_column, results = style.format in (Format.csv, Format.json), reading.opened([path])
+    every_column, results = style.format.is_exact, reading.opened([path])
     names_given = [name.strip() for name in columns.split(",")] if columns else None
     rows, names = trial_rows(
         results, where, sort, top, columns=names_given, every_column=every_column
@@ -383,6 +383,7 @@ def report(
             content, page = write_report(findings, target, within=within, progress=show)
         if follow:
             say(f"{strftime('%H:%M:%S')}  {page}: {count(len(findings.trials))} trials have ended")
+    print_note(content.question)
     for sentence in (*content.verdicts, *content.notes):
         print_note(f"- {sentence}")
     say(f"\nReport: {page}")

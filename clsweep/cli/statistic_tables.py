@@ -55,7 +55,7 @@ def print_answer(results: Results) -> str:
 def print_reproduction(results: Results, *, within: float | None, format: Format) -> None:
     """The tables of `clsweep reproduce`."""
     frame = results.reproduce(within=within)
-    if format in (Format.csv, Format.json):
+    if format.is_exact:
         print_table(records_of(frame), list(map(str, frame)), format=format)
         return
     if frame.empty:
@@ -73,6 +73,8 @@ def print_reproduction(results: Results, *, within: float | None, format: Format
         shown = statistic.shown(apart, results.data, results.data.within)
         title = filled(f"\n{statistic.title}", 1, images=results.data.images)
         print_table(records_of(shown), format=format, title=title, spare=statistic.drop_order)
+    if format is Format.latex:
+        return
     lines = [*paper.remarks(frame), *paper.not_measured_items(parts), f"\n{paper.closing(frame)}"]
     if frame["measured"].notna().any():
         lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(results.data.trials)]
@@ -101,7 +103,7 @@ def print_statistic(
     """
     format, near = style.format, data.within if within is None else within
     marked = {"score_on": "test"} if data.on_test and format is not Format.table else {}
-    if format in (Format.csv, Format.json):
+    if format.is_exact:
         whole = frame.assign(**marked)
         print_table(records_of(whole), list(map(str, whole)), format=format)
         return

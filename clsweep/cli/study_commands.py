@@ -55,7 +55,7 @@ def catalog(
         from clsweep.catalog.plugins import activate, read_plugins
 
         activate(read_plugins(plugins, Path()))
-    for_eyes = format in (Format.table, Format.md)
+    for_eyes = not format.is_exact
     left_out: dict[str, None] = {}
     for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
         left_out |= dict.fromkeys(
@@ -98,7 +98,7 @@ def plan(
         require_exclusive({f"--format {format}": format is not Format.table, name: given})
     study = options.of(path)
     if trials:
-        for_eyes = format in (Format.table, Format.md)
+        for_eyes = not format.is_exact
         print_table(planned.plan_trial_rows(study, for_eyes=for_eyes), format=format)
         return
     if estimate or gpu is not None or price is not None:
@@ -108,6 +108,8 @@ def plan(
         return
     missing = planned.missing_notes(study)
     if format is Format.table:
+        if own := study.sections.question:
+            print_note(f"Question: {' '.join(own.split())}")
         for line in planned.plan_data(study):
             print_note(line)
         say()

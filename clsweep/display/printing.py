@@ -1,4 +1,4 @@
-"""All that is printed for eyes: text that is no order or markup where it is shown, tables in four
+"""All that is printed for eyes: text that is no order or markup where it is shown, tables in five
 formats, notes and what to type next, and the standard streams that take it.
 """
 
@@ -15,6 +15,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple, TextIO
 
@@ -42,6 +43,22 @@ MOST_SHOWN = 2_000  # characters of one cell for eyes, whoever wrote them
 MD_ESCAPES = str.maketrans({mark: f"\\{mark}" for mark in "\\|<`*&~$"})
 # An emphasis or a link; batch_size and [0.40, 0.55] are none.
 _MD_EDGE = re.compile(r"(?<!\w)_|_(?!\w)|](?=[(\[:])")
+
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi mathrm{o} pi "
+    "rho varsigma sigma tau upsilon phi chi psi omega"
+)
+# LaTeX in which text stays text, with the letters and signs of our own headings.
+LATEX_ESCAPES = str.maketrans(
+    {mark: f"\\{mark}" for mark in "&%$#_{}"}
+    | {mark: f"\\text{name}{{}}" for mark, name in {
+        "\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater",
+        "|": "bar", "`": "asciigrave", '"': "quotedbl",
+    }.items()}
+    | {chr(0x3B1 + i): f"$\\{name}$" for i, name in enumerate(_GREEK.split(" "))}
+    | {"−": "$-$", "×": "$\\times$", "≥": "$\\geq$", "≤": "$\\leq$", "±": "$\\pm$"}
+)  # fmt: skip
+_MINUS = re.compile(r"(?<![\w.)-])-(?=[\d.])")  # of a number, not of an exponent or a range
 
 # What a column of numbers may hold besides: "0.48 [0.40, 0.55]", "1.2e-05", "0.05..0.08", "12 %",
 # "< 0.001".
@@ -119,6 +136,41 @@ def markdown_table(
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))
 
 
+def latex(text: str) -> str:
+    """One line of LaTeX in which `text` stays text; behind the end of a row its first mark is no
+    option.
+    """
+    line = legible(" ".join(text.split())).translate(LATEX_ESCAPES).replace("--", "-{}-")
+    return f"{{{line[0]}}}{line[1:]}" if line.startswith(("[", "*")) else line
+
+
+def latex_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    is_right: Sequence[bool],
+    title: str = "",
+) -> str:
+    """A LaTeX table with the rules of booktabs; its columns as in `markdown_table`."""
+    texts = [
+        [
+            _MINUS.sub("−", text) if right else text
+            for text, right in zip(row, is_right, strict=True)
+        ]
+        for row in rows
+    ]
+    head, *lines = [" & ".join(map(latex, row)) + r" \\" for row in (columns, *texts)]
+    return "\n".join(
+        [
+            r"\begin{table}  % \usepackage{booktabs}",
+            r"\centering",
+            *([rf"\caption{{{latex(title)}}}"] if title else []),
+            rf"\begin{{tabular}}{{{''.join('r' if right else 'l' for right in is_right)}}}",
+            *(r"\toprule", head, r"\midrule", *lines, r"\bottomrule"),
+            *(r"\end{tabular}", r"\end{table}"),
+        ]
+    )
+
+
 # Tables
 
 # A column of texts that is wider may be folded, but to no less than LEAST_WIDTH, and no word or
@@ -130,12 +182,18 @@ _PART = re.compile(r"[^/_-]*[/_-]+|[^/_-]+")
 
 
 class Format(StrEnum):
-    """The format of a command's tables: for eyes, for a page, for a spreadsheet, for a program."""
+    """The format of a command's tables: for eyes, a page, a paper, a spreadsheet, a program."""
 
     table = "table"
     md = "md"
+    latex = "latex"
     csv = "csv"
     json = "json"
+
+    @property
+    def is_exact(self) -> bool:
+        """True for programs, which get every column and digit."""
+        return self in (Format.csv, Format.json)
 
 
 def print_table(
@@ -167,10 +225,12 @@ def print_table(
             values = [float(v) if _is_infinite(v) else _jsonable(v) for v in cells]
             writer.writerow(["" if value is None else spreadsheet(value) for value in values])
         return []
-    if format is Format.md:
+    if format is not Format.table and keys:
         shown = [_column(key, [row[key] for row in rows], digits) for key in keys]
         names, is_right = [column.name for column in shown], [c.is_right for c in shown]
-        print(markdown_table(names, zip(*(c.texts for c in shown), strict=True), is_right))
+        texts = zip(*(c.texts for c in shown), strict=True)
+        made = markdown_table if format is Format.md else partial(latex_table, title=title)
+        print(made(names, texts, is_right))
         return []
     if not rows:
         print("no rows")

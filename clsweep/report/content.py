@@ -23,10 +23,35 @@ class Section:
     notes: tuple[str, ...] = ()  # what to beware of, folded on the page
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)  # title -> file: what else is beside it
 
     @property
     def is_empty(self) -> bool:
         return not (self.sentences or self.tables or self.figures)
+
+    @property
+    def own_figures(self) -> tuple[Figure, ...]:
+        """The figures that the page shows."""
+        return tuple(
+            figure for figure in self.figures if figure.is_resolved and not figure.is_apart
+        )
+
+    @property
+    def own_tables(self) -> tuple[Table, ...]:
+        """The tables that the page shows."""
+        return tuple(table for table in self.tables if not table.is_apart)
+
+    @property
+    def undrawn(self) -> dict[str, str]:
+        """Title -> file of the figures of which no row is resolved."""
+        return {f.title: f"figures/{f.name}.svg" for f in self.figures if not f.is_resolved}
+
+    @property
+    def apart(self) -> dict[str, str]:
+        """Title -> file of all else that is a file beside the page alone."""
+        figures = (f for f in self.figures if f.is_apart and f.is_resolved)
+        tables = {t.title: f"tables/{t.name}.csv" for t in self.tables if t.is_apart}
+        return {**self.pages, **{f.title: f"figures/{f.name}.svg" for f in figures}, **tables}
 
 
 @dataclass(frozen=True)
@@ -71,3 +96,8 @@ class Report:
     def figures(self) -> tuple[Figure, ...]:
         """All of them, those of the first screen first."""
         return (*self.hero, *(figure for part in self.sections for figure in part.figures))
+
+    @property
+    def own_figures(self) -> tuple[Figure, ...]:
+        """Those that the page shows."""
+        return (*self.hero, *(figure for part in self.sections for figure in part.own_figures))

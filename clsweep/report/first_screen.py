@@ -51,7 +51,11 @@ def answer_of(statistics: Statistics) -> tuple[Sentences, tuple[Step, ...]]:
 
 
 def question_line(context: ReportContext) -> str:
-    """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`"""
+    """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`, in the study's
+    own words where it has some.
+    """
+    if own := context.data.question:
+        return f"{own} {_protocol(context)}."
     data, printed = context.data, printed_numbers(context)
     ours = leaderboard_rows(context).query("kind == 'objective'")
     names = ours["objective"].unique()  # once, of all cells
@@ -173,7 +177,8 @@ def next_steps(context: ReportContext) -> tuple[Step, ...]:
         num = {sweep.objective: int(nameable_rows(sweep).sum()) for sweep in data.sweeps}
         trials = {name: min(of.top, num[name]) * len(of.seeds) for name in names}
         seeds = "" if of.is_named else f" --seeds {','.join(map(str, of.seeds))}"
-        best = f"Run the best of {joined(names)} on fresh seeds and on the test set"
+        trained = [name for name in names if name not in data.untrained] or names
+        best = f"Run the best of {joined(trained)} on fresh seeds and on the test set"
         command = f"clsweep confirm {shlex.quote(folder)}{seeds}"
         # Of what has run on fresh seeds before, less is left.
         cost = _cost(context, trials) if data.confirmation.empty else ""
@@ -189,11 +194,13 @@ def next_steps(context: ReportContext) -> tuple[Step, ...]:
 
 def _more_seeds(context: ReportContext) -> list[Step]:
     """The open comparison that takes the fewest seeds; one whose needs have no upper end may be of
-    no difference at all. Else one that no number of seeds decides, but more images.
+    no difference at all. Else one that no number of seeds decides, but more images. None with an
+    encoder that is not trained, which is there to be passed and not to be picked.
     """
     untuned = " without tuning" * context.words.swept
     which = {"mean": f"scores better{untuned}", "std": "depends less on its settings"}
     pairs = pd.concat([compare.means(context), compare.spreads(context)])
+    pairs = pairs[~pairs[["a", "b"]].isin(context.data.untrained).any(axis=1)]
     open_ones = pairs.query(f"needs_high < inf and needs_seeds <= {MANY_SEEDS}")
     if open_ones.empty:
         how = "" if context.data.on_test else " (a larger dataset.val_fraction, in a new study)"

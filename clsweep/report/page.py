@@ -24,7 +24,6 @@ from clsweep.report.content import Report
 from clsweep.report.glossary import pattern, term_of
 from clsweep.statistics.report_objects import Figure, Table, as_slug
 
-MAX_NUMBERS = 60  # rows of the numbers behind a figure
 MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one lies beside it
 
 # JSON between <script> tags: nothing in it may look like a tag, nor be a line break that JavaScript
@@ -40,14 +39,14 @@ def render_page(report: Report) -> str:
     where a chart holds a number that is not finite.
     """
     templates = _templates()
-    scripts = [vega(), _source(templates, "page.js")]
+    scripts = [*([vega()] if report.own_figures else []), _source(templates, "page.js")]
     return templates.get_template("index.html.j2").render(
         report=report,
         policy=_policy(scripts),
         style=Markup(_source(templates, "page.css")),
         scripts=[Markup(script) for script in scripts],
-        drawings={figure.name: _drawing(figure, report) for figure in report.figures},
-        tables={table.name: _table(table, report) for table in report.tables},
+        drawings={figure.name: _drawing(figure, report) for figure in report.own_figures},
+        tables={t.name: _table(t, report) for t in report.tables if not t.is_apart},
         versions=vega_versions(),
     )
 
@@ -76,17 +75,16 @@ def _drawing(figure: Figure, report: Report) -> dict[str, Any]:
     changed = {key: value for key, value in own.items() if value != light.get(key)}
     looks = {"light": light, "dark": changed}
     text = json.dumps(looks, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    cells = frame_cells(figure.data, limit=MAX_NUMBERS, digits=None, settings=figure.settings)
     csv = _download(f"figures/{figure.name}.csv", report.marked(figure.data))
     both = Markup(text.translate(_ESCAPES))
-    return {"figure": figure, "spec": both, "numbers": cells, "csv": csv}
+    return {"figure": figure, "spec": both, "csv": csv}
 
 
 def _table(table: Table, report: Report) -> dict[str, Any]:
     """A table as the page needs it; `left` rows are in its file alone."""
     cells = frame_cells(table.shown, limit=table.limit)
     csv = _download(f"tables/{table.name}.csv", report.marked(table.frame))
-    return {"cells": cells, "left": cells.left + table.more, "csv": csv}
+    return {"cells": cells, "left": cells.left, "csv": csv}
 
 
 def _download(place: str, frame: pd.DataFrame) -> dict[str, str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from clsweep.machine import num_cores
 from clsweep.processes import worker_processes
 from clsweep.report.content import NAME, Report
 from clsweep.report.page import render_page, to_csv, to_parquet, vega_versions
-from clsweep.report.sections import Progress, build_report
+from clsweep.report.sections import Progress, build_report, formula_report
 from clsweep.results.disk import Disk
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Table
@@ -32,12 +32,11 @@ LIBRARIES = (
 
 # All that a report consists of: nothing else is ever removed or replaced, whatever a manifest says.
 _OURS = re.compile(
-    rf"index\.html|report\.md|figures/{NAME}\.(svg|png|vl\.json|csv)|tables/{NAME}\.(parquet|csv)"
+    rf"(index|formulas)\.html|report\.md|figures/{NAME}\.(svg|png|vl\.json|csv)|tables/{NAME}\.(parquet|csv)"
 )
 
 _Progress = Callable[[str], None]
 MOST_PROCESSES = 4
-MAX_ROWS = 200  # of one table; all are in its files
 
 _WITHIN_BRACKETS = re.compile(r"(?<!\w)_|_(?!\w)|[\[\]]")  # no other bracket may be open there
 # What would make a heading, a list or a quotation of a line.
@@ -49,11 +48,11 @@ def write_bundle(
 ) -> Path:
     """Write all files of a report into the folder `out` and return the path of its page.
 
-    `index.html`, `report.md`, `figures/NAME.svg`, `.png`, `.vl.json` and `.csv` (the numbers behind
-    it), `tables/NAME.parquet` and `.csv`, `manifest.json` (versions, sources, bytes and SHA-256 of
-    every file). Everything is made before anything is written, and each file is replaced as a
-    whole. Files that an earlier report left there and this one does not have are removed; others
-    are never touched.
+    `index.html`, `formulas.html`, `report.md`, `figures/NAME.svg`, `.png`, `.vl.json` and `.csv`
+    (the numbers behind it), `tables/NAME.parquet` and `.csv`, `manifest.json` (versions, sources,
+    bytes and SHA-256 of every file). Everything is made before anything is written, and each file
+    is replaced as a whole. Files that an earlier report left there and this one does not have are
+    removed; others are never touched.
 
     Parquet holds the exact tables, columns of mixed types as text. In CSV a text that a spreadsheet
     would read as a formula has an apostrophe before it. `progress` is called with the name of every
@@ -154,6 +153,7 @@ def _files(report: Report, progress: _Progress) -> Iterator[tuple[str, bytes]]:
     """Name and content of every file but the manifest."""
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
+    yield "formulas.html", _encoded(render_page(formula_report(report.title)))
     yield "report.md", _encoded(render_markdown(report))
     for table in report.tables:
         place, frame = f"tables/{table.name}", report.marked(table.frame)
@@ -228,10 +228,14 @@ def _blocks(report: Report) -> Iterator[str]:
             yield _list(section.sentences)
         for note in section.notes:
             yield f"> {escaped(note)}"
-        for figure in section.figures:
+        for figure in section.own_figures:
             yield from _figure(figure)
-        for table in section.tables:
+        for table in section.own_tables:
             yield from _table(table)
+        if section.undrawn:
+            yield f"Not drawn, as no row is resolved: {_links(section.undrawn)}."
+        if section.apart:
+            yield f"Beside this page: {_links(section.apart)}."
     for title, parts in {"Terms": report.terms, "This report": report.facts}.items():
         if parts:
             yield f"## {title}"
@@ -250,9 +254,9 @@ def _table(table: Table) -> Iterator[str]:
     if table.shown.empty:
         yield "No rows."
         return
-    cells = frame_cells(table.shown, limit=MAX_ROWS)
+    cells = frame_cells(table.shown, limit=table.limit)
     yield markdown_table(cells.columns, cells.rows, cells.is_numeric)
-    left = len(table.shown) - min(table.limit, MAX_ROWS) + table.more
+    left = len(table.shown) - table.limit
     if left > 0:
         yield f"{left} more in [tables/{table.name}.csv](tables/{table.name}.csv)."
 
@@ -261,6 +265,12 @@ def escaped(words: str) -> str:
     """One line of plain text, escaped."""
     return _START.sub(
         lambda start: f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}", markdown(words)
+    )
+
+
+def _links(files: Mapping[str, str]) -> str:
+    return ", ".join(
+        f"[{markdown(title, _WITHIN_BRACKETS)}]({place})" for title, place in files.items()
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,6 @@ from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, Statistics, cell_name, merged_cells, prefetch
 from clsweep.statistics.registry import SECTIONS, SectionOutline, formulas, requests
 from clsweep.statistics.report_objects import Figure, Table, Unresolved, as_slug, resolved_only
-from clsweep.statistics.statistic import plain
 from clsweep.sweeps.notes import in_cell, version_notes
 
 Progress = Callable[[str], None]
@@ -29,6 +28,7 @@ _MODEL = (
     "random design is a sample of the space: its configurations are resampled too. Intervals are "
     "95 %."
 )
+_NUMBERS = Section(id="appendix", title="How is every number computed?", sentences=(_MODEL,))
 
 
 def build_report(
@@ -85,7 +85,7 @@ def _report(context: ReportContext, made: Made = lambda _: None) -> Report:
     above = {figure.name for figure in hero}
     for chapter in (*SECTIONS, None):
         part = section_of(chapter, context) if chapter else _appendix(context)
-        part = replace(part, figures=tuple(f for f in part.figures if f.name not in above))
+        part = replace(part, figures=_one_shown(f for f in part.figures if f.name not in above))
         made(part.figures)
         if not part.is_empty:
             sections.append(part)
@@ -124,40 +124,58 @@ def section_of(chapter: SectionOutline, context: ReportContext) -> Section:
     )
 
 
+def _one_shown(figures: Iterable[Figure]) -> tuple[Figure, ...]:
+    """The figures of a section, of which the page shows the first that is resolved and of all
+    objectives.
+    """
+    shown, all_of_them = False, []
+    for figure in figures:
+        is_next = not figure.is_apart and figure.is_resolved
+        all_of_them.append(replace(figure, is_apart=figure.is_apart or (is_next and shown)))
+        shown |= is_next
+    return tuple(all_of_them)
+
+
 def _texts(report: Report) -> Iterator[str]:
     """Whatever a reader may ask the meaning of."""
     yield from (*report.verdicts, *report.notes, *report.open)
     for part in report.sections:
         yield from (*part.sentences, *part.open)
     for table in report.tables:
-        yield from (table.title, table.caption, *map(str, table.shown.columns))
-        yield from map(str, table.shown.iloc[:, 0] if table.shown.shape[1] else ())
-    yield from (figure.caption for figure in report.figures)
+        if not table.is_apart:
+            yield from (table.title, table.caption, *map(str, table.shown.columns))
+            yield from map(str, table.shown.iloc[:, 0] if table.shown.shape[1] else ())
+    yield from (figure.caption for figure in report.own_figures)
 
 
 def _appendix(context: ReportContext) -> Section:
-    """Numbers of trials, and every formula."""
-    context.say("formulas")
+    """Numbers of trials; every formula has a page of its own."""
+    samples = _samples(context)
+    measured = Table(
+        name="samples", title="What was measured", caption="", frame=samples, shown=samples,
+        is_apart=True,
+    )  # fmt: skip
+    return replace(
+        _NUMBERS,
+        tables=(measured,) * (not samples.empty),
+        pages={"the formula of each column": "formulas.html"},
+    )
+
+
+def formula_report(title: str) -> Report:
+    """The formula of each column of a report's files, as a report by itself."""
     rows = [
         {"table": table, "column": column, "meaning": meaning}
         for table, columns in formulas().items()
         for column, meaning in columns.items()
         if meaning and (columns is REASON_COLUMNS or meaning != REASON_COLUMNS.get(column))
     ]
-    tables = [
-        ("samples", "What was measured", "One row per objective.", _samples(context)),
-        ("formulas", "Columns of the tables", "", pd.DataFrame(rows)),
-    ]
-    return Section(
-        id="appendix",
-        title="How is every number computed?",
-        notes=(_MODEL,),
-        tables=tuple(
-            Table(name=name, title=title, caption=caption, frame=frame, shown=plain(frame))
-            for name, title, caption, frame in tables
-            if not frame.empty
-        ),
-    )
+    frame = pd.DataFrame(rows)
+    table = Table(
+        name="formulas", title="Columns of the tables", caption="", frame=frame, shown=frame,
+        limit=len(frame),
+    )  # fmt: skip
+    return Report(title=title, sections=(replace(_NUMBERS, tables=(table,)),))
 
 
 def _samples(context: ReportContext) -> pd.DataFrame:
@@ -230,25 +248,19 @@ def _section(made: Mapping[str, Section], levels: Mapping[str, Mapping[str, str]
     return replace(
         next(iter(made.values())),
         **_merged(made, "sentences", "open", "notes"),
-        tables=tuple(_table(name, table_of_cell, levels) for name, table_of_cell in tables.items()),
+        tables=tuple(_table(table_of_cell, levels) for table_of_cell in tables.values()),
         figures=tuple(_figure(f, cell) for cell, section in made.items() for f in section.figures),
     )
 
 
-def _table(
-    name: str, table_of_cell: Mapping[str, Table], levels: Mapping[str, Mapping[str, str]]
-) -> Table:
+def _table(table_of_cell: Mapping[str, Table], levels: Mapping[str, Mapping[str, str]]) -> Table:
     first = next(iter(table_of_cell.values()))
-    if name == "formulas":  # which say the same of every cell
-        return first
     frames = [in_cell(table.frame, levels[cell]) for cell, table in table_of_cell.items()]
     shown = [in_cell(table.shown, levels[cell]) for cell, table in table_of_cell.items()]
     return replace(
         first,
         frame=pd.concat(frames, ignore_index=True),
         shown=pd.concat(shown, ignore_index=True).astype(object).fillna(""),
-        anchors=tuple(anchor for table in table_of_cell.values() for anchor in table.anchors),
-        more=sum(table.more for table in table_of_cell.values()),
     )
 
 

@@ -14,7 +14,7 @@ from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared, needed
 from clsweep.statistics.report_objects import Figure
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
-from clsweep.sweeps.notes import status_text, winner_or_status
+from clsweep.sweeps.notes import doubt_of, records_of, status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
 
 _ENDS = ("x", "low", "high")
@@ -77,7 +77,7 @@ def _of_sweeping(context: ReportContext, pairs: pd.DataFrame) -> pd.DataFrame:
 
 def ratio_forest(pairs: pd.DataFrame, data: StudyData) -> Figure | None:
     """Ratio of the SD* of every pair of objectives, from `compare` of stat "std"."""
-    frame = _pairs(pairs, "/")
+    frame = _pairs(pairs, "/", 1.0)
     drawn = frame[list(_ENDS)].where(frame[list(_ENDS)] > 0)
     if pairs["estimate"].isna().all() or drawn.isna().all(axis=None):
         return None
@@ -100,12 +100,13 @@ def ratio_forest(pairs: pd.DataFrame, data: StudyData) -> Figure | None:
         f"{_pair_text(frame, pairs, data)}{beyond * any(one_end)}",
         chart=charts.forest(frame, data, x, line=1.0),
         data=_pair_data(pairs),
+        is_resolved=bool(frame["resolved"].any()),
     )
 
 
 def difference_forest(pairs: pd.DataFrame, data: StudyData) -> Figure | None:
     """Difference of the means of every pair of objectives, from `compare` of stat "mean"."""
-    frame = _pairs(pairs, "−")
+    frame = _pairs(pairs, "−", 0.0)
     if frame["x"].isna().all():
         return None
     title = charts.in_points("lead of the first over the second", data)
@@ -117,6 +118,7 @@ def difference_forest(pairs: pd.DataFrame, data: StudyData) -> Figure | None:
         f"the pair is better. {_pair_text(frame, pairs, data)}",
         chart=charts.forest(frame, data, x, line=0.0),
         data=_pair_data(pairs),
+        is_resolved=bool(frame["resolved"].any()),
     )
 
 
@@ -128,14 +130,21 @@ def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame, data: StudyData) -> str
     )
 
 
-def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
-    """A row a pair, in the table's order; `objective` is the one it is resolved for."""
+def _pairs(pairs: pd.DataFrame, sign: str, null: float) -> pd.DataFrame:
+    """A row a pair, in the table's order; `objective` is the one it is resolved for. An interval
+    without `null` that resolves nothing has its reason beside its name.
+    """
     if pairs.empty:
         return pd.DataFrame(columns=["objective", *_ENDS, "row", "resolved", "note", "p"])
     frame = charts.ends_frame(pairs.assign(objective=pairs["winner"]), "estimate", "low", "high")
     frame["p"] = charts.float_column(pairs, "p_holm")
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
+    is_off = ~frame["resolved"] & ((frame["low"] > null) | (frame["high"] < null))
+    whys = [
+        doubt_of(row) if off else "" for row, off in zip(records_of(pairs), is_off, strict=True)
+    ]
+    frame["row"] += [f": {why}" * bool(why) for why in whys]
     frame["missing"] = pairs["reason"].map(status_text).to_numpy()  # in place of what is not known
     clearest = frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]
     return frame.loc[clearest].sort_index(ignore_index=True)
@@ -234,7 +243,7 @@ _FORMULAS = described(
 MEANS = Statistic(
     name="comparison-mean",
     title="Lead of a over b in {metric}, over what both sweep, with 95 % intervals{images}",
-    frame=means,
+    frame=lambda context: means(context).sort_values("p", kind="stable", ignore_index=True),
     ahead=lambda _: [(compare, {"stat": "mean"})],
     columns=_columns(
         "mean",
@@ -262,6 +271,7 @@ LEADS_TUNED = Statistic(
 )
 SPREADS = Statistic(
     name="comparison-std",
+    is_apart=True,
     title="Ratio of the spreads of {metric} due to hyperparameters (sd* of a / sd* of b), with 95 "
     "% intervals{images}",
     frame=spreads,
@@ -273,6 +283,7 @@ SPREADS = Statistic(
 )
 SHARES = Statistic(
     name="comparison-within",
+    is_apart=True,
     title="Difference of the shares of the space within {points} of the best of {metric}, with 95 "
     "% intervals{images}",
     frame=_shares,

@@ -179,6 +179,7 @@ def _figure(context: ReportContext) -> Figure | None:
         "contrasts (Holm).",
         chart=chart,
         data=rows[["contrast", "estimate", "low_holm", "high_holm", "published", "margin"]],
+        is_resolved=bool(frame["resolved"].any()),
     )
 
 
@@ -240,6 +241,7 @@ CONTRASTS = Statistic(
         Column("verdict", outcome, "corrected for all contrasts (Holm). Shown: there is an effect. "
                "No room: no setting of the study is as far away as was published"),
     ),
+    page_drops=0,
     intro="a side is the mean of all settings with the values asked for",
     sentences=lambda context: tuple(map(sentence, records_of(context.compute(contrasts)))),
     figures=lambda context: [_figure(context)],

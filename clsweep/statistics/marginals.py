@@ -209,6 +209,7 @@ def _heatmap(
         data=cells.rename(
             columns={"x": f"{pair[0]} (across)", "y": f"{pair[1]} (up)", "num": "num_configs"}
         ),
+        is_apart=True,
     )
 
 

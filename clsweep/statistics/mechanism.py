@@ -231,7 +231,7 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame) -> Figure:
         "InfoNCE hardly learns from the anchor.",
         chart=charts.layers([line, hovered]),
         data=frame[["batch_size", "bin_low", "bin_high", "share", "num"]],
-        settings=("batch_size",),
+        is_apart=True,
     )
 
 
@@ -244,7 +244,7 @@ def _direction(row: Row) -> str:
 
 MECHANISM = Statistic(
     name="mechanism",
-    caption="Means over the configurations, each the mean of its finished trials.",
+    is_apart=True,
     table=mechanism,
     options=_by,
     ahead=True,
@@ -257,8 +257,7 @@ MECHANISM = Statistic(
 LINKS = Statistic(
     name="links",
     title="Diagnostics that rise or fall with the metric",
-    caption="Spearman's rank correlation over the configurations, with 95 % intervals: "
-    "association, not cause.",
+    is_apart=True,
     table=links,
     ahead=True,
     columns=(

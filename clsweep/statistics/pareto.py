@@ -166,6 +166,7 @@ def pareto_figure(costs: pd.DataFrame, data: StudyData) -> Figure | None:
 
 PARETO = Statistic(
     name="pareto",
+    is_apart=True,
     title="Accuracy against cost",
     header="Accuracy against cost by {metric}, with 95 % intervals{images}",
     table=pareto,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,8 +43,9 @@ class Figure:
     # One view or layers with `width="container"`, never facets or rows of views: it is shown at any
     # width. It has no theme of its own, `theme.themed` gives it one.
     chart: alt.TopLevelMixin
-    data: pd.DataFrame  # few numbers: a table for those who cannot see the chart, and a CSV file
-    settings: tuple[str, ...] = ()  # the columns of `data` that hold a hyperparameter's values
+    data: pd.DataFrame  # few numbers: a CSV file
+    is_apart: bool = False  # a file beside the page, as are those of one objective
+    is_resolved: bool = True  # False where every row of it is not resolved
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -68,21 +67,13 @@ class Figure:
 
     @cached_property
     def standing_alone(self) -> dict[str, Any]:
-        """The spec with the theme of the files, and without links, as the page alone has rows."""
-        return themed(_unlinked(self.spec), dark=False, background=None)
+        """The spec with the theme of the files."""
+        return themed(self.spec, dark=False, background=None)
 
     @cached_property
     def picture(self) -> Future[Picture]:
         """The same as a picture, which is drawn from the first time on that this is asked for."""
         return draw_chart(self.standing_alone)
-
-
-def _unlinked(part: Any) -> Any:
-    """A part of a spec without encodings of links; the rows of its data stay as they are."""
-    if isinstance(part, Mapping):
-        encodings = {k: v for k, v in part.items() if not (k == "href" and isinstance(v, Mapping))}
-        return {k: v if k == "datasets" else _unlinked(v) for k, v in encodings.items()}
-    return [_unlinked(each) for each in part] if isinstance(part, list) else part
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,10 +85,9 @@ class Table:
     caption: str
     frame: pd.DataFrame  # what is written as Parquet and CSV
     shown: pd.DataFrame  # the cells as the page shows them, strings or numbers
-    anchors: tuple[str, ...] = ()  # the id of each row that is shown, for links from points
     soft: tuple[int, ...] = ()  # numbers of the rows that are shown for comparison only, from 0
     limit: int = 200  # rows of `shown` that the page has
-    more: int = 0  # rows of `frame` that are not even in `shown`
+    is_apart: bool = False  # a file beside the page, which has its name alone
 
 
 def as_slug(text: str) -> str:
@@ -107,8 +97,3 @@ def as_slug(text: str) -> str:
     'dcl-0-1'
     """
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
-
-
-def trial_anchor(trial_id: str) -> str:
-    """The id of a trial's row on the page."""
-    return f"trial-{as_slug(trial_id)[:60]}-{zlib.crc32(trial_id.encode()):08x}"

@@ -271,7 +271,6 @@ def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, data: StudyData)
         f"{' The scales differ: see the notes.' if apart else ''}",
         chart=charts.layers(_printed(frame, part.across, metric, data)),
         data=frame.drop(columns="setting").rename(columns={"x": part.across, "y": "measured"}),
-        settings=(part.across,),
     )
 
 

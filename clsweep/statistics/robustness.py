@@ -366,6 +366,7 @@ ROBUSTNESS = Statistic(
 )
 ROBUSTNESS_MORE = Statistic(
     name="robustness-more",
+    is_apart=True,
     title="Regret, tolerance and worst settings",
     table=robustness,
     options=_near,
@@ -375,6 +376,7 @@ ROBUSTNESS_MORE = Statistic(
 )
 ROBUSTNESS_BY = Statistic(
     name="robustness-by-parameter",
+    is_apart=True,
     title="Each hyperparameter alone, the others averaged over",
     frame=by_each,
     ahead=lambda context: [(robustness, {"by": name, **_near(context)}) for name in context.swept],

@@ -206,6 +206,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, data: StudyData) ->
         f"resolved. {charts.bands_text(frame, data, 'Bars', of_seeds=True)}",
         chart=charts.dots(frame, x, list(EFFECTS.values()), tips=tips, null=True),
         data=rows.reset_index(drop=True),
+        is_apart=True,
     )
 
 

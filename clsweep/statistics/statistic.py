@@ -22,6 +22,7 @@ from clsweep.sweeps.notes import factors_in_front, in_cell, is_measured, notes_o
 from clsweep.sweeps.study_data import StudyData
 
 _Cell = Callable[[Row], Any]
+PAGE_ROWS = 20  # of one table on a page; its file has them all
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Statistic:
     intro: str = ""  # what an explanation begins with
     caption: str = "{columns}"  # of the table in a report, around what its columns mean
     has_notes: bool = True  # whether a report has the notes of the full table
+    is_apart: bool = False  # whether its table is a file beside the page alone
+    page_drops: int = 4  # of `drop_order`, how many a page goes without: its file has them all
     sentences: Callable[[ReportContext], Sentences] = (
         lambda _: ()
     )  # of a report, as all that follow
@@ -135,6 +138,8 @@ class Statistic:
             return []
         data, within = context.data, context.within
         shown = self.shown(frame, data, within)
+        spare = {name for names in self.drop_order[: self.page_drops] for name in names}
+        shown = shown.drop(columns=spare & {*shown})
         meanings = "; ".join(self.explained(shown, data, within))
         title = self.title(context) if callable(self.title) else self.title
         caption = self.caption.replace("{columns}", meanings)
@@ -145,6 +150,8 @@ class Statistic:
                 caption=filled(caption, within, images=data.images, unit=data.unit),
                 frame=frame,
                 shown=shown,
+                limit=PAGE_ROWS,
+                is_apart=self.is_apart,
             )
         ]
 

@@ -9,17 +9,16 @@ import pandas as pd
 
 from clsweep.catalog import DIAGNOSTIC, METRIC, PARAM
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import count, fixed, setting, setting_column
+from clsweep.display.numbers import count, fixed, setting
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext
-from clsweep.statistics.report_objects import Figure, Table, trial_anchor
+from clsweep.statistics.report_objects import Figure
 from clsweep.statistics.sensitivity import sensitivity, sizes_of
 from clsweep.statistics.statistic import Statistic
 from clsweep.sweeps.notes import records_of
 from clsweep.sweeps.study_data import StudyData
 
-MAX_LISTED = 1000  # rows of the table of trials
 TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
 TRIAL_OUTCOMES = ("epochs_trained", "wall_time_s")
 _MEANINGS = {
@@ -40,14 +39,14 @@ _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
 def scatter_figures(data: StudyData, sensitivity: pd.DataFrame) -> list[Figure]:
-    """Every trial of `drawn_trials` against each of the most important hyperparameters by
-    `sensitivity`; each point is a link to its row in the table of trials.
+    """The trials with a score, or `_MAX_POINTS` of them at random, against each of the most
+    important hyperparameters by `sensitivity`.
     """
     params = list(dict.fromkeys(param for sweep in data.sweeps for param in sweep.params))
     if len(sensitivity):
         largest = sizes_of(sensitivity).groupby(sensitivity["term"].to_numpy()).max().fillna(0.0)
         params.sort(key=lambda param: -float(largest.get(param, 0.0)))
-    drawn = drawn_trials(data)
+    drawn = _sampled(charts.scored_trials(data), _MAX_POINTS)
     if drawn.empty:
         return []
     drawn = drawn.assign(**{_SETTING: charts.settings_at(data, drawn)})  # once for all figures
@@ -60,11 +59,6 @@ def meanings_of(columns: Sequence[str]) -> list[str]:
     rows = (PARAM, METRIC, DIAGNOSTIC)
     docs = {name: of[name].doc for of in rows for name in columns if name in of} | _MEANINGS
     return [f"{name}: {docs[name]}" for name in columns if name in docs]
-
-
-def drawn_trials(data: StudyData) -> pd.DataFrame:
-    """The trials of scatter figures: all with a score, or `MAX_POINTS` of them at random."""
-    return _sampled(charts.scored_trials(data), _MAX_POINTS)
 
 
 def point_figures(data: StudyData) -> list[Figure]:
@@ -93,7 +87,6 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, data: StudyData) -> Figu
     called, title = charts.param_title(param), data.metric_title
     named = {"objective": "objective", "trial": "trial_id", "setting": _SETTING, "seed": "seed"}
     frame = pd.DataFrame({name: rows[column].to_numpy() for name, column in named.items()})
-    frame["link"] = [f"#{trial_anchor(str(name))}" for name in frame["trial"]]
     frame["y"] = charts.float_column(rows, data.metric).round(4)
     if any(sweep.scales.get(param) == "category" for sweep in data.sweeps):
         frame["x"] = [setting(value) for value in rows[param]]
@@ -108,20 +101,18 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, data: StudyData) -> Figu
     lines, note = charts.reference_lines(data, frame, title)
     hue, form = charts.looks(data, frame)
     cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
-    y, link = charts.score_axis(title), alt.Href("link:N")
     shown, num = "Every trial with a score", int(total[param].notna().sum())
     if len(frame) < num:
         shown = f"{count(len(frame))} of {count(num)} trials, drawn at random with a fixed seed"
     return Figure(
         name=slug,
         title=f"Every trial against {called}",
-        caption=f"{shown}. Hover over a point for its setting, or click it for its row in the "
-        f"table of trials.{f' {count(lost)} without a score are not shown.' if lost else ''}{note}",
-        chart=charts.layers([*lines, cloud.encode(x, y, hue, form, link, tooltip=tips)]),
-        data=frame.drop(columns="link").rename(
-            columns={"trial": "trial_id", "x": "value", "y": "score"}
+        caption=f"{shown}.{f' {count(lost)} without a score are not shown.' if lost else ''}{note}",
+        chart=charts.layers(
+            [*lines, cloud.encode(x, charts.score_axis(title), hue, form, tooltip=tips)]
         ),
-        settings=("value",),
+        data=frame.rename(columns={"trial": "trial_id", "x": "value", "y": "score"}),
+        is_apart=True,
     )
 
 
@@ -160,47 +151,26 @@ def _panel(
         f"Distances between groups mean nothing.{shown}",
         chart=charts.layers([cloud], height=300),
         data=frame,
+        is_apart=True,
     )
 
 
-def _table(context: ReportContext) -> list[Table]:
-    """The trials, best first: all, or those that are drawn and the best ones."""
+def _trials(context: ReportContext) -> pd.DataFrame:
+    """The trials, best first."""
     data = context.data
     outcomes = [name for name in TRIAL_OUTCOMES if name in data.trials]
     names = [name for name in TRIAL_COLUMNS if name in data.trials]
     frame = data.trials[[*names, *context.swept, data.metric, *outcomes]]
-    frame = frame.sort_values(
+    return frame.sort_values(
         data.metric, ascending=data.mode == "min", kind="stable", ignore_index=True
     )
-    listed = frame
-    if len(frame) > MAX_LISTED:
-        drawn = set(drawn_trials(data)["trial_id"])
-        is_shown = frame["trial_id"].isin(drawn)
-        is_shown.iloc[: MAX_LISTED - len(drawn)] = True
-        listed = frame[is_shown]
-    shown = listed.rename(
-        columns={"trial_id": "trial", "epochs_trained": "epochs trained", "wall_time_s": "seconds"}
-    )
-    is_whole = len(listed) == len(frame)
-    return [
-        Table(
-            name="trials",
-            title="All trials, the best first" if is_whole else "Trials, best first",
-            caption="Click a heading to sort.",
-            frame=frame,
-            shown=shown.assign(
-                **{name: setting_column(listed[name].tolist()) for name in context.swept}
-            ),
-            anchors=tuple(trial_anchor(str(name)) for name in listed["trial_id"]),
-            limit=MAX_LISTED,
-            more=len(frame) - len(listed),
-        )
-    ]
 
 
 TRIALS = Statistic(
     name="trials",
-    tables=_table,
+    title="All trials, the best first",
+    frame=_trials,
+    is_apart=True,
     figures=lambda context: (
         *scatter_figures(context.data, context.compute(sensitivity)),
         *point_figures(context.data),

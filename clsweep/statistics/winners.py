@@ -74,7 +74,7 @@ def _figure(slug: str, by: str, rows: pd.DataFrame, data: StudyData) -> Figure:
     frame["text"] = [
         f"{row['objective']}, by {number(row['lead'])} {unit}".rstrip()
         if row["resolved"]
-        else status_text(row["reason"])
+        else f"{status_text(row['reason'])}{f': {cause(row)}' if row['reason'] else ''}"
         for row in records_of(rows)
     ]
     hue, _ = charts.looks(data, frame, legend=False)
@@ -105,6 +105,7 @@ def _figure(slug: str, by: str, rows: pd.DataFrame, data: StudyData) -> Figure:
             height=REGION_HEIGHT * frame["region"].nunique() + 10,
         ),
         data=rows.reset_index(drop=True),
+        is_resolved=bool(frame["resolved"].any()),
     )
 
 
@@ -131,6 +132,7 @@ _FORMULAS = described(
 )
 WINNERS = Statistic(
     name="winners",
+    is_apart=True,
     title="Who is ahead at each value",
     caption="lead: over the next objective, with its 95 % interval{images}. p is adjusted by Holm "
     "over the values. `compare --by` adjusts it over all pairs as well, and so may resolve less.",

@@ -30,8 +30,11 @@ from clsweep.study.space import parse_dimension
 
 _ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
-# workers and devices, and `confirm` comes after the study. Contrasts decide nothing of a trial.
-_NOT_DEFINING = ("resources", "encoders", "checkpoints", "loggers", "confirm", "contrasts")
+# workers and devices, and `confirm` comes after the study. Contrasts and the question decide
+# nothing of a trial.
+_NOT_DEFINING = (
+    "resources", "encoders", "checkpoints", "loggers", "confirm", "contrasts", "question",
+)  # fmt: skip
 _NOT_DEFINING_DATA = ("root", "cache", "download", "num_test", "store_as")  # rows have its value
 
 

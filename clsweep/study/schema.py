@@ -60,6 +60,7 @@ def _of_one_gpu(gpus: float) -> float:
 
 
 MAX_NAME = 128  # characters: the study's name is a folder's too
+MAX_QUESTION = 400  # characters: it stands on the first screen of a report
 MAX_OBJECTIVES = 256
 MAX_CONTRASTS = 100
 FIRST_SEEDS = 2  # that a race gives to every configuration: one has no noise to judge by
@@ -354,6 +355,7 @@ class StudySections(_Section):
     factors: None = None  # see `factors.py`: each cell is a study without
     evaluation: EvaluationSection = EvaluationSection()
     metric: MetricSection = MetricSection()
+    question: Annotated[StrictStr, Field(max_length=MAX_QUESTION)] = ""  # in the author's own words
     seeds: Seeds
     base: dict[StrictStr, object] = {}
     space: dict[StrictStr, object] = {}

@@ -96,6 +96,7 @@ def of_studies(
         sweeps=sweeps,
         within=study_data.near_of(study_data.unit_of(name), sweeps, yardsticks),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
+        question=" ".join(dict.fromkeys(map(_question_of, studies))).strip(),
         sources=tuple(study.path for study in studies),
         mode=mode,
         notes=tuple(_notes_on(named, name)),
@@ -107,6 +108,12 @@ def of_studies(
         contrasts=contrasts,
         hits={m: TrialHits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
+
+
+def _question_of(study: StudyTables) -> str:
+    """The study's own question in one line that ends as a sentence does."""
+    text = " ".join(study.study.get("question", "").split())
+    return f"{text}." if text and text[-1] not in ".?!" else text
 
 
 def _require_alike(studies: Sequence[StudyTables]) -> None:

@@ -102,6 +102,11 @@ def cause(row: Mapping[str, Any]) -> str:
     return str(row["note"]).split(NOTES_APART)[0] if row["reason"] else ""
 
 
+def doubt_of(row: Mapping[str, Any]) -> str:
+    """Why a row resolves nothing in spite of its interval: its cause, else its last note."""
+    return cause(row) or str(row["note"]).split(NOTES_APART)[-1]
+
+
 def is_measured(reason: str) -> bool:
     """True if a row with this reason was measured, if not resolved."""
     return not reason or reason in UNRESOLVED

@@ -56,6 +56,7 @@ class StudyData:
     mode: str  # "max" or "min", which values of the metric are good
     params: tuple[str, ...]  # the columns that hold hyperparameters
     sweeps: tuple[Sweep, ...]
+    question: str = ""  # of the studies, in their authors' own words, in one line
     notes: tuple[str, ...] = ()  # what limits the report, as that 12 of 60 trials are left
     left: int = 0  # planned trials that have not ended yet
     within: float = 1.0  # how far from the best counts as good, unless somebody says otherwise
@@ -91,6 +92,14 @@ class StudyData:
         """The columns on a representation or its training, and scores without labels beside it."""
         others = (m.name for m in METRICS if m.takes and m.name != self.metric)
         return tuple(name for name in (*DIAGNOSTIC, *others) if name in self.trials)
+
+    @cached_property
+    def untrained(self) -> set[str]:
+        """The objectives whose encoders are scored as they were initialised, at 0 epochs."""
+        if "epochs" not in self.trials:
+            return set()
+        most = self.trials.groupby("objective")["epochs"].max()
+        return {str(name) for name in most.index[most == 0]}
 
     @cached_property
     def defaults(self) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One list of rows in four formats: exact for programs, quiet for eyes, and text is never
+"""One list of rows in five formats: exact for programs, quiet for eyes, and text is never
 markup.
 """
 
@@ -6,6 +6,9 @@ import csv
 import io
 import json
 import math
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -60,6 +63,68 @@ def test_text_is_no_markup(printed):
     ]
 
 
+# What each mark of LaTeX shows, read by the rules of LaTeX and not by ours.
+SHOWN = {
+    r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^",
+    r"\textless{}": "<", r"\textgreater{}": ">", r"\textbar{}": "|", r"\textasciigrave{}": "`",
+    r"\textquotedbl{}": '"', r"$\tau$": "τ", r"$\geq$": "≥", "-{}-": "--", "$-$": "-",
+}  # fmt: skip
+
+
+def read_latex(text):
+    """Caption, alignment and cells of a table as it is typeset."""
+    caption = re.search(r"\\caption\{(.*)\}\n", text)
+    aligned, body = re.search(
+        r"\\begin\{tabular\}\{(\w+)\}\n(.*)\\end\{tabular\}\n\\end\{table\}", text, re.DOTALL
+    ).groups()
+    head, rows = re.fullmatch(
+        r"\\toprule\n(.*)\\midrule\n(.*)\\bottomrule\n", body, re.DOTALL
+    ).groups()
+    return caption and typeset(caption[1]), aligned, [
+        [typeset(cell) for cell in re.split(r"(?<!\\) ?& ?", line.removesuffix(" \\\\"))]
+        for line in [*head.splitlines(), *rows.splitlines()]
+    ]  # fmt: skip
+
+
+def typeset(text):
+    parts = re.split("(" + "|".join(map(re.escape, SHOWN)) + ")", text.strip())
+    plain = [re.sub(r"^\{(.)\}|\\([&%$#_{}])", r"\1\2", part) for part in parts[::2]]
+    assert not re.search(r"(?<!\\)[&%$#_^~]|[<>|]", "".join(parts[::2])), text
+    marks = [SHOWN[part] for part in parts[1::2]] + [""]
+    return "".join(a + b for a, b in zip(plain, marks, strict=True))
+
+
+LATEX_ROWS = [
+    {"name": ODD, "of τ ≥ 0 %": "-0.19 [-1.17, 0.79]", "p": 1e-3, "cost_a": "12 % & more"},
+    {"name": "[0.1, 1] #1", "of τ ≥ 0 %": "2.52 [1.12, 3.92]", "p": 1, "cost_a": "a~b^c --seeds"},
+    {"name": "*tau", "of τ ≥ 0 %": "1.0e-03 [-inf, inf]", "p": None, "cost_a": '{x} $y$ "z"'},
+]
+
+
+def test_latex_shows_every_text_as_it_is(printed):
+    out = printed(LATEX_ROWS, format=Format.latex, title="\nLead (95 %)", digits=3)
+    caption, aligned, (head, *cells) = read_latex(out)
+    assert (caption, aligned) == ("Lead (95 %)", "lrrl")
+    assert head == list(LATEX_ROWS[0])
+    texts = [[*row.values()] for row in LATEX_ROWS]
+    texts = [[a, b, "" if p is None else p, c] for a, b, p, c in texts]
+    assert cells == [[a, b, {1e-3: "0.001", 1: "1"}.get(p, p), c] for a, b, p, c in texts]
+    assert "$-$0.19 [$-$1.17, 0.79]" in out
+    assert "1.0e-03" in out
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
+def test_latex_compiles(printed, tmp_path):
+    tables = printed(LATEX_ROWS, format=Format.latex, title="Lead (95 %) of a_b")
+    tables += printed(ROWS, format=Format.latex)
+    head = "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n"
+    text = f"{head}\\begin{{document}}\n{tables}\\end{{document}}\n"
+    (tmp_path / "a.tex").write_text(text, encoding="utf-8")
+    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "a.tex"]
+    run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stdout[-2000:]
+
+
 def test_no_text_is_a_formula_or_an_order_in_any_format(printed):
     texts = ["=HYPERLINK(1)", "+x", "-x", "@x", "\t=1", "\r=1", "\n=1", "-0.5", "a\x1b[31m"]
     texts += ["\x9b1m"]
@@ -75,7 +140,7 @@ def test_no_text_is_a_formula_or_an_order_in_any_format(printed):
         assert not set("\x1b\x9b\t\r") & set(printed(rows, format=form))
 
 
-@pytest.mark.parametrize("form", [Format.table, Format.md])
+@pytest.mark.parametrize("form", [Format.table, Format.md, Format.latex])
 def test_a_cell_for_eyes_is_of_bounded_length(printed, form):
     out = printed([{"text": "x" * 10**7}, {"text": "y"}], format=form)
     assert len(out) < 10_000

@@ -16,7 +16,7 @@ from tests.report.samples import CONTROL, EVIL, figure, report, report_full_of, 
 
 ENDS = ("parquet", "csv", "svg", "png", "vl.json")
 FILES = {
-    *("index.html", "report.md", "manifest.json"),
+    *("index.html", "formulas.html", "report.md", "manifest.json"),
     *(f"tables/{name}.{end}" for name in ("leaderboard", "robustness") for end in ENDS[:2]),
     *(f"figures/{name}.{end}" for name in ("hero", "tolerance") for end in ENDS[1:]),
 }

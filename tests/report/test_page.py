@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.report.page import MAX_INSIDE, MAX_NUMBERS, render_page
+from clsweep.report.page import MAX_INSIDE, render_page
 from tests.report.samples import (
     CONTROL,
     EVIL,
@@ -114,19 +114,15 @@ def test_ids_are_unique_and_what_is_referred_to_is_there(page):
 
 def test_tables_have_headers_and_can_be_scrolled_by_keyboard(page):
     regions = [attrs for attrs in page.all("div") if attrs.get("role") == "region"]
-    assert len(regions) == len(page.all("table")) == len(page.all("caption")) == 4
+    assert len(regions) == len(page.all("table")) == len(page.all("caption")) == 2
     assert all(attrs["tabindex"] == "0" for attrs in regions)
     assert {attrs["scope"] for attrs in page.all("th")} == {"col", "row"}
     assert page.all("html") == [{"lang": "en"}]
 
 
 def test_a_long_table_stops_and_says_where_the_rest_is():
-    long = section(
-        figures=(figure(rows=MAX_NUMBERS + 5),),
-        tables=(table(objectives=[f"n{i:03}" for i in range(205)]),),
-    )
+    long = section(tables=(table(objectives=[f"n{i:03}" for i in range(205)]),))
     text = " ".join("".join(Elements(render_page(report(long))).texts).split())
-    assert "5 more rows in the CSV." in text
     assert "5 more rows in the file: CSV" in text
     assert "n199" in text
     assert "n200" not in text
@@ -170,10 +166,30 @@ def test_a_file_too_large_for_the_page_lies_beside_it():
     assert "tables/robustness.csv" in {attrs["href"] for attrs in page.all("a")}
 
 
-def test_rows_have_the_anchors_that_points_link_to():
-    linked = replace(table(), anchors=("trial-a", "trial-b"))
-    page = Elements(render_page(report(section(tables=(linked,)))))
-    assert [attrs.get("id") for attrs in page.all("tr") if "id" in attrs] == ["trial-a", "trial-b"]
+def test_what_lies_beside_the_page_is_named_and_not_in_it():
+    """A figure of which no row is resolved is a line."""
+    part = section(
+        tables=(table(), replace(table("trials", title="All trials"), is_apart=True)),
+        figures=(
+            replace(figure("leads", title="Who leads"), is_resolved=False),
+            replace(figure("one", title="Of one"), is_apart=True),
+        ),
+    )
+    page = Elements(render_page(report(part)))
+    assert len(page.all("table")) == 2
+    assert [attrs["id"] for attrs in page.all("figure")] == ["figure-hero"]
+    words = " ".join("".join(page.texts).split())
+    assert "Not drawn, as no row is resolved: Who leads." in words
+    assert "Beside this page: Of one, All trials." in words
+    links = [attrs["href"] for attrs in page.all("a") if "/" in attrs["href"]]
+    files = ["figures/leads.svg", "figures/one.svg", "tables/trials.csv"]
+    assert [place for place in links if not place.startswith("data:")][-3:] == files
+
+
+def test_a_page_without_figures_has_no_script_that_draws():
+    page = render_page(replace(report(section(figures=())), hero=()))
+    assert len(page) < 100_000
+    assert "Charts: Vega" not in "".join(Elements(page).texts)
 
 
 def test_a_report_of_nothing_is_a_page():

@@ -1,13 +1,18 @@
 """The first screen in words: who won, by how much, how sure, and what stands against it."""
 
 import math
+from pathlib import Path
 
 import pandas as pd
+import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Wording
+from clsweep.report.first_screen import MANY_SEEDS, next_steps
 from clsweep.report.sections import build_report
+from clsweep.statistics.compare import difference_forest, means
+from clsweep.statistics.computed import context_of
 from clsweep.statistics.verdicts import TUNED, best, verdict_of
 from tests.planted import planted
 
@@ -96,7 +101,6 @@ def report_of(*objectives):
 
 
 def test_the_planted_winner_wins_on_the_first_screen():
-    """And points link to rows of the table of trials."""
     report = report_of(("flat", 0.5), ("steep", 6.0))
     tuned, best, robust = report.verdicts
     assert tuned.startswith("flat is best when tuned: it scores 5.")  # 89.5 against 84
@@ -107,11 +111,8 @@ def test_the_planted_winner_wins_on_the_first_screen():
     sentences = [each for text in (*report.verdicts, *report.notes) for each in text.split(". ")]
     assert max(len(sentence.split()) for sentence in sentences) <= 25
     (trials,) = [table for table in report.tables if table.name == "trials"]
-    (figure,) = [figure for figure in report.figures if figure.name == "trials-tau"]
-    chart = figure.chart.to_dict()
-    links = {row["link"] for rows in chart["datasets"].values() for row in rows if "link" in row}
-    assert links == {f"#{anchor}" for anchor in trials.anchors}
-    assert len(set(trials.anchors)) == len(trials.shown) == 48
+    assert trials.is_apart
+    assert len(trials.frame) == 48
 
 
 def test_those_score_the_same_whose_tuned_levels_are_equal():
@@ -143,3 +144,36 @@ def test_of_a_search_robustness_alone_is_withheld():
     assert [figure.name for figure in report.hero] == ["history"]
     assert any("dcl: tau (" in sentence for sentence in search.sentences)
     assert [s for s in report.open if "robustness" in s] == list(report.open)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A kept study of four objectives, one of them an encoder that is not trained."""
+    folder = Path(__file__).parents[2] / "docs" / "results" / "tau-digits"
+    return context_of(clsweep.open_results(folder))
+
+
+def test_nobody_is_sent_to_compare_with_an_untrained_encoder(digits):
+    """It is there to be passed: no seeds are bought for it, and it is no best to confirm."""
+    assert digits.data.untrained == {"untrained"}
+    pairs = means(digits)
+    affordable = pairs.query(f"needs_high < inf and needs_seeds <= {MANY_SEEDS}")
+    assert "untrained" in set(affordable["b"])  # the one that takes the fewest seeds
+    sentences = [step.sentence for step in next_steps(digits)]
+    assert sentences[0].startswith("Run the best of simclr, dcl and dclw on fresh seeds")
+    assert not [each for each in sentences if "untrained" in each]
+
+
+def test_a_grey_bar_that_excludes_zero_says_why(digits):
+    pairs = means(digits)
+    figure = difference_forest(pairs, digits.data)
+    assert not figure.is_resolved
+    rows = [row for each in figure.chart.to_dict()["datasets"].values() for row in each]
+    drawn = {row["row"]: row for row in rows if "low" in row}
+    assert len(drawn) == len(pairs) == 6
+    for name, row in drawn.items():
+        excludes = row["low"] > 0 or row["high"] < 0
+        assert (
+            name.endswith("would be resolved alone, but not as one of 18 (p by Holm)") == excludes
+        )
+    assert sum(row["low"] > 0 for row in drawn.values()) == 3

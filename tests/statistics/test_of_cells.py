@@ -12,7 +12,6 @@ from clsweep.analysis.reproduce import Verdict
 from clsweep.errors import RequestError
 from clsweep.report.content import NAME
 from clsweep.report.sections import build_report
-from clsweep.statistics.report_objects import trial_anchor
 from clsweep.study.resolve import load_study
 from tests.planted import planted, recorded, study_at
 
@@ -230,7 +229,7 @@ def test_the_report_has_the_cells_side_by_side(results):
         names = [each.name for each in named]
         assert len(set(names)) == len(names)
         assert all(re.fullmatch(NAME, name) for name in names)
-    assert {*tables["trials"].anchors} == set(map(trial_anchor, results.trials["trial_id"]))
+    assert {*tables["trials"].frame["trial_id"]} == {*results.trials["trial_id"]}
 
 
 @pytest.mark.parametrize("command", ["status", "trials", "compare", "pareto"])

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -77,6 +78,10 @@ def formats_of(question, frame, data, capsys):
     read = list(csv.reader(io.StringIO(printed(Format.csv), newline="")))
     assert [read[0], len(read) - 1] == [list(rows[0]), len(rows)], question.name
     assert "<b>" not in printed(Format.md).replace("\\<", "")
+    columns = re.search(r"begin\{tabular\}\{(\w+)\}", printed(Format.latex) + r"\begin{tabular}{x}")
+    lines = [line for line in printed(Format.latex).splitlines() if line.endswith(r" \\")]
+    counts = {len(re.findall(r"(?<!\\)&", line)) + 1 for line in lines}
+    assert counts <= {len(columns[1])}, question.name
     out = printed(Format.table)
     assert "nan" not in out
     if any(column.drop_order for column in question.columns):

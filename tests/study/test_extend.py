@@ -27,7 +27,7 @@ METHODS = ("grid", *DRAWN, *LIVE)
 SEEDS, BUDGET = "seeds=[9, 5, 3]", "search.trials_per_objective=13"
 ELSEWHERE = [
     "resources={workers: 2, max_restarts: 0}", "encoders={keep: all}", "checkpoints={keep: none}",
-    "loggers=[tensorboard]", "confirm={seeds: [77]}",
+    "loggers=[tensorboard]", "confirm={seeds: [77]}", "question=Why?",
 ]  # fmt: skip
 OBJECTIVE = (
     "objectives.byol={framework: byol, loss: cosine, space: {lr: {low: 0.1, high: 1, grid: [0.1]}}}"
