@@ -8,6 +8,7 @@ import pytest
 
 from clsweep.catalog import Component
 from clsweep.catalog.plugins import activate, execute, read_plugins
+from clsweep.cli import check
 from clsweep.cli.check import check_plugin, witness
 from clsweep.cli.new import STUDY_SKELETONS
 from clsweep.cli.plan import catalog_tables
@@ -210,6 +211,55 @@ def test_a_hyperparameter_that_changes_nothing_is_found(tmp_path):
         failures = [failure for row, _, failure in checked if "my_a" in row and failure]
         assert bool(failures) == is_ignored
         assert all("the same with my_a = 1.0 and 0.5" in failure for failure in failures)
+
+
+METRIC = """
+from clsweep.catalog import Component, Metric, Param
+from clsweep.objective.losses import dcl
+
+TEXT = {{"source": "-", "doc": "-"}}
+
+
+def mine(bank_ND, bank_labels_N, query_MD, query_labels_M, *, num_classes, my_a, knn_k):
+    return {{"mine": {body}}}
+
+
+def own(z1_ND, z2_ND, tau, my_a, **memory):
+    return {loss} * dcl(z1_ND, z2_ND, tau=tau, **memory)
+
+
+ROWS = [
+    Metric(name="mine", mode="max", impl="mine", every_epoch=True, owns=("my_a", "knn_k"), unit="",
+           doc="-"),
+    Component(part="loss", name="own", impl="own", owns=("tau", "my_a"), on=("simclr",), **TEXT),
+    Param(name="my_a", kind="float", default=1.0, low=0, high=8, **TEXT),
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "loss", "ignored"),
+    [
+        ("my_a * knn_k", "my_a", []),
+        ("my_a // 1e9 + knn_k", "my_a", ["my_a of mine"]),
+        ("my_a + 0 * knn_k", "my_a", ["knn_k"]),
+        ("my_a * knn_k", "1", ["my_a of own"]),
+    ],
+)
+def test_a_hyperparameter_that_its_owner_ignores_is_found(body, loss, ignored, tmp_path):
+    """Also where another score heeds it, or of a loss and a score only one."""
+    (tmp_path / "mine.py").write_text(METRIC.format(body=body, loss=loss))
+    plugins = read_plugins(["mine.py"], tmp_path)
+    activate(plugins)
+    metric, _, param = plugins[0].rows
+    study = witness(metric, plugins, ["base.batch_size=512"])
+    config, place = plan_row(study, plan_trials(study)[0]), study.sections.dataset.place
+    others = check._others(metric, config, {"my_a"})["knn_k"]
+    tried = {"knn_k": contracts.counts(config, place, "knn_k", others, column="mine")}
+    tried |= check._of_param(param, plugins, ["base.batch_size=512"], str)
+    words = "another value of it gives other numbers"
+    assert [name.replace(words, "my_a") for name, failure in tried.items() if failure] == ignored
+    assert all("expected other numbers" in failure for failure in tried.values() if failure)
 
 
 OPTIMIZER = """
