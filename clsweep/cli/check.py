@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,14 @@ def check_plugin(
     for row in plugins[0].rows:
         noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
         named = f"{noun} {row.name}"
-
-        def told(contract: str, named: str = named) -> None:
-            tell(f"{named}: {contract}")
-
-        for contract, failure in _verdicts(row, plugins, settings, told):
+        for contract, failure in _verdicts(row, plugins, settings, partial(_tell, tell, named)):
             if failure and not re.match(r"\S+\.py:\d+: ", failure):
                 failure = f"{plugins[0].line_of(row.name)}: {failure}"
             yield named, contract, failure
+
+
+def _tell(tell: Tell, named: str, contract: str) -> None:
+    tell(f"{named}: {contract}")
 
 
 def _of_param(
@@ -90,7 +91,7 @@ def _of_param(
         contract += f" of {row.name}" * (len(owning) > 1)
         tell(contract)
         if others := _others_of(param, row, config):
-            yield contract, counts(config, place, param.name, others, column=_column(row))
+            yield contract, counts(config, place, param.name, others, _column(row))
 
 
 def _column(row: CatalogRow) -> str:
@@ -143,7 +144,7 @@ def _verdicts(
         return
     yield "a study can use it", ""
 
-    place, undisturbed, is_sound = study.sections.dataset.place, list[Row](), True
+    place, is_sound = study.sections.dataset.place, True
     where = f"; files are sought in {place.root_folder}: --set dataset.root=FOLDER names another"
     for contract, failure in check_contracts(
         config,
@@ -151,25 +152,25 @@ def _verdicts(
         column=_column(row),
         of_steps=isinstance(row, Component) and study.dataset.kind == "images",
         tell=tell,
-        undisturbed=undisturbed,
     ):
         yield contract, failure and failure + where * isinstance(row, Dataset)
         is_sound &= not failure
     own = {known.name for known in plugins[0].rows if isinstance(known, Param)}  # have verdicts
     for name, others in _others(row, config, own).items() if is_sound else ():
         tell(contract := f"another {name} gives other numbers")
-        heard = {"column": _column(row), "undisturbed": undisturbed}
-        yield contract, counts(config, place, name, others, **heard)
+        yield contract, counts(config, place, name, others, _column(row))
 
 
 def _others(row: CatalogRow, config: Row, without: Collection[str]) -> dict[str, list[Value]]:
     """Other values of each hyperparameter that an objective, optimiser or score is to heed."""
-    is_heeding = getattr(row, "part", "") in ("optimizer", "loss", "regularizer")
-    if not (is_heeding or isinstance(row, Metric)):
+    part = row.part if isinstance(row, Component) else ""
+    if isinstance(row, Param | Diagnostic) or not (
+        isinstance(row, Metric) or part in ("optimizer", "loss", "regularizer")
+    ):
         return {}
     owned = [PARAM[name] for name in row.owns if name in config and name not in without]
     changed = {param.name: _others_of(param, row, config) for param in owned}
-    if getattr(row, "part", "") == "optimizer":  # its groups have both
+    if part == "optimizer":  # its groups have both
         changed |= {"lr": [config["lr"] / 2], "weight_decay": [config["weight_decay"] + 0.1]}
     return {name: values for name, values in changed.items() if values}
 

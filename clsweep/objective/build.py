@@ -29,22 +29,14 @@ def build_objective(config: Mapping[str, Any]) -> Framework:
         comparison=(comparison := _build_comparison(config)),
         **arguments(config, "framework"),
     )
-    learned = {"criterion": comparison.criterion, "regularizer": comparison.regularizer}
-    for name, part in learned.items():
-        if isinstance(part, nn.Module):
-            _train_with(objective, name, part)
+    for name in ("criterion", "regularizer"):
+        if isinstance(part := getattr(comparison, name), nn.Module):
+            objective.add_module(name, part)
+            own = {id(p) for p in part.parameters()}
+            names = [at for at, p in objective.named_parameters() if id(p) in own]
+            # every worker has the gradient of the whole batch for them: nothing is averaged
+            vars(objective).setdefault("_ddp_params_and_buffers_to_ignore", []).extend(names)
     return objective
-
-
-def _train_with(objective: Framework, name: str, part: nn.Module) -> None:
-    """Have an objective train a loss or regularizer that is a module. Every worker has the gradient
-    of the whole batch for its parameters: there is nothing to average.
-    """
-    objective.add_module(name, part)
-    own = {id(p) for p in part.parameters()}
-    names = [at for at, p in objective.named_parameters() if id(p) in own]
-    ignored = vars(objective).setdefault("_ddp_params_and_buffers_to_ignore", [])
-    ignored.extend(names)
 
 
 def build_encoder(config: Mapping[str, Any]) -> Any:

@@ -68,8 +68,7 @@ def check_contracts(
     *,
     column: str = "",
     of_steps: bool = False,
-    tell: Callable[[str], None] = str,
-    undisturbed: list[Row] | None = None,
+    tell: Callable[[str], object] = str,
 ) -> Iterator[tuple[str, str]]:
     """Try the contracts one after another; behind a first one that is broken none is tried.
 
@@ -78,12 +77,11 @@ def check_contracts(
         column: a score or diagnostic that the trial must have.
         of_steps: try the contracts of single steps too, also with two workers.
         tell: hears of each contract before it is tried.
-        undisturbed: gets the rows of the trial as it is.
 
     Yields:
         What a contract says, and why it is broken; empty if it holds.
     """
-    undisturbed = [] if undisturbed is None else undisturbed
+    undisturbed: list[Row] = []
 
     def trains() -> None:
         compared = plugin_guard.compares.set(True)
@@ -133,23 +131,14 @@ def check_contracts(
 
 
 def counts(
-    config: Mapping[str, Any],
-    place: DataPlace,
-    name: str,
-    others: Sequence[object],
-    *,
-    column: str = "",
-    undisturbed: Sequence[Row] = (),
+    config: Mapping[str, Any], place: DataPlace, name: str, others: Sequence[object], column: str
 ) -> str:
     """Why a hyperparameter does not count: trials with other values of it end the same, or one
-    fails; empty if it counts.
-
-    Args:
-        column: what it is to change, of a metric that owns it. Otherwise anything but scores of the
-            user's own, which may heed what their trial's part ignores.
-        undisturbed: the rows of the trial as it is, where they are known.
+    fails; empty if it counts. It is to change the `column` of a metric, or of another part anything
+    but columns of the user's own, which may heed what the part ignores.
     """
-    own = [m.name for m in METRIC.values() if m.impl and not m.impl.startswith("clsweep.")]
+    columns: list[Any] = [*METRIC.values(), *DIAGNOSTIC.values()]
+    own = [row.name for row in columns if row.impl and not row.impl.startswith("clsweep.")]
 
     def is_heard(name: str) -> bool:
         return name == column if column else name not in own
@@ -162,7 +151,7 @@ def counts(
         ]
 
     def compare() -> None:
-        plain = heard(undisturbed or _rows(config, place))
+        plain = heard(_rows(config, place))
         for other in others:
             changed = heard(_rows({**config, name: other}, place))
             try:

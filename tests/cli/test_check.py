@@ -255,7 +255,7 @@ def test_a_hyperparameter_that_its_owner_ignores_is_found(body, loss, ignored, t
     study = witness(metric, plugins, ["base.batch_size=512"])
     config, place = plan_row(study, plan_trials(study)[0]), study.sections.dataset.place
     others = check._others(metric, config, {"my_a"})["knn_k"]
-    tried = {"knn_k": contracts.counts(config, place, "knn_k", others, column="mine")}
+    tried = {"knn_k": contracts.counts(config, place, "knn_k", others, "mine")}
     tried |= check._of_param(param, plugins, ["base.batch_size=512"], str)
     words = "another value of it gives other numbers"
     assert [name.replace(words, "my_a") for name, failure in tried.items() if failure] == ignored

@@ -343,7 +343,7 @@ def test_another_value_of_a_hyperparameter_gives_other_numbers(name, monkeypatch
     config = config | {n: value for n, value in small.items() if n in config}
     values = OTHER.get(name), *other_values(param, param.default)[:1], param.default
     other = next(value for value in values if value not in (None, config[name]))
-    assert counts(config, DataPlace(), name, [other]) == ""
+    assert counts(config, DataPlace(), name, [other], "") == ""
 
 
 def test_knn_hyperparameters_change_the_score_and_not_the_training(configs):
