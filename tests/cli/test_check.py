@@ -4,6 +4,7 @@ is named.
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clsweep.catalog import Component
@@ -260,6 +261,38 @@ def test_a_hyperparameter_that_its_owner_ignores_is_found(body, loss, ignored, t
     words = "another value of it gives other numbers"
     assert [name.replace(words, "my_a") for name, failure in tried.items() if failure] == ignored
     assert all("expected other numbers" in failure for failure in tried.values() if failure)
+
+
+DATASET = """
+import numpy as np
+from clsweep.catalog import Dataset
+from clsweep.data.datasets import Split
+
+
+def mine(dataset, place):
+    images = np.load(place.root_folder / "images.npy")
+    return tuple(Split.whole(images, np.arange(len(images)) % 2) for _ in range(2))
+
+
+ROWS = [Dataset(name="mine", impl="mine", num_train=100, num_test=100, image_size=8, channels=3,
+                num_classes=2, doc="-")]
+"""
+
+
+def test_the_folder_of_a_data_set_is_said_and_can_be_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(DATASET)
+    tried = []
+    *_, (_, _, failure) = check_plugin("mine.py", tell=tried.append)
+    assert failure.endswith(
+        f"; files are sought in {tmp_path}/data: --set dataset.root=FOLDER names another"
+    )
+    assert tried == [f"dataset mine: {FIRST}"]
+    images = np.random.default_rng(0).integers(0, 255, (100, 8, 8, 3), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    checked = [*check_plugin("mine.py", ["dataset.root=."])]
+    assert len(checked) > 1
+    assert not [each for each in checked if each[2]]
 
 
 OPTIMIZER = """
