@@ -1,5 +1,7 @@
 """What README and documentation say of commands, places and each other."""
 
+import ast
+import importlib
 import re
 import shlex
 import sys
@@ -150,6 +152,33 @@ def test_every_column_of_a_table_is_listed_with_its_type_and_unit(table):
     for name, unit in units.items():
         if in_name := re.search(r"_(s|gib)$", name):
             assert unit.rpartition("/")[2].lower() == in_name[1]
+
+
+def public_names():
+    """Of each public module the names that are public."""
+    text = (DOCS / "extending.md").read_text(encoding="utf-8")
+    table = text[text.index("| module | names") :].partition("\n\n")[0].splitlines()[2:]
+    rows = [re.findall(r"`([^`]+)`", line) for line in table]
+    return {module: set(names) for module, *names in rows}
+
+
+def test_what_is_public_is_there():
+    assert "clsweep.objective.framework" in public_names()
+    for module, names in public_names().items():
+        assert [name for name in names if not hasattr(importlib.import_module(module), name)] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*(ROOT / "clsweep/cli/skeletons").iterdir(), ROOT / "tests/catalog/own_rows.py"],
+    ids=lambda path: path.name,
+)
+def test_parts_of_one_s_own_import_what_is_public(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("clsweep."):
+            public = public_names().get(node.module, {each.name for each in node.names})
+            assert node.module in {"clsweep.catalog", *public_names()}
+            assert {each.name for each in node.names} <= public
 
 
 def places():

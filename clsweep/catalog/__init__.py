@@ -8,11 +8,13 @@ import copy
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from clsweep.catalog import builtin
 from clsweep.catalog.builtin import FINETUNE_SHARES, MIN_TSNE_POINTS
 from clsweep.catalog.open_encoders import EncoderTable
+from clsweep.catalog.plugin_guard import MADE_PARTS
 from clsweep.catalog.rows import (
     DIAGNOSED_ENCODER,
     DIAGNOSED_STEP,
@@ -207,22 +209,42 @@ def signature_mismatch(
     if isinstance(row, Param) or (isinstance(row, Component) and row.part not in _CALLS):
         return ""
     num_positional, named = _call_of(row)
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of some functions in C
-        return ""
-    maybe = [name for name in _given_in_some_studies(row) if name in signature.parameters]
+    maybe = _given_in_some_studies(row)
     own = [r for r in beside if isinstance(r, Component) and r.part == "framework"]
     called_by_own = (
         isinstance(row, Component)
         and row.part == "loss"
         and any(row.name in framework.losses or framework.name in row.on for framework in own)
     )
+    if not (isinstance(function, type) and getattr(row, "part", "") in MADE_PARTS):
+        return _misfit(function, num_positional, named, maybe, called_by_own)
+    # made of what it owns; its instance is called with the rest
+    owned = [name for name in named if name in row.owns]  # type: ignore[union-attr]
+    rest = [name for name in named if name not in owned]
+    call = partial(getattr(function, "forward", function.__call__), None)  # of an instance
+    return _misfit(function, 0, owned, maybe) or _misfit(
+        call, num_positional, rest, maybe, called_by_own
+    )
+
+
+def _misfit(
+    function: Callable[..., Any],
+    num_positional: int,
+    named: Collection[str],
+    maybe: Iterable[str],
+    is_partial: bool = False,
+) -> str:
+    """Why a call does not fit a function; `maybe`: names that it is given where it has them."""
     try:
-        if called_by_own:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some functions in C
+        return ""
+    more = [name for name in maybe if name in signature.parameters]
+    try:
+        if is_partial:
             signature.bind_partial(**dict.fromkeys(named))
         else:
-            signature.bind(*range(num_positional), **dict.fromkeys((*named, *maybe)))
+            signature.bind(*range(num_positional), **dict.fromkeys((*named, *more)))
     except TypeError as error:
         by_position = [f"{num_positional} by position"] if num_positional else []
         shown = ", ".join([*by_position, *named]) or "nothing"

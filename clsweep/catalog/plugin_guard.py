@@ -12,6 +12,7 @@ from typing import Any
 
 from clsweep.errors import UserError
 
+MADE_PARTS = ("loss", "regularizer")  # which may be classes: an instance is then called
 LARGEST_SCORE = 1e60  # size of a score: fourth powers of it are still numbers, as statistics need
 # Whether values are compared too, where autograd's count of changes can be passed by: with `.data`,
 # or through an array of numpy. It takes copies, so only `clsweep check` asks for it.
@@ -27,8 +28,19 @@ class PartError(UserError):
 
 
 def guarded(row: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a row, watched."""
+    """The function of a row, watched; of a class of losses its instances are."""
     part = getattr(row, "part", None) or type(row).__name__
+    if isinstance(function, type) and part in MADE_PARTS:
+
+        @functools.wraps(function, updated=())
+        def make(**owned: Any) -> Any:
+            made = function(**owned)
+            if not hasattr(made, "forward"):
+                return guarded(row, made)
+            made.forward = guarded(row, made.forward)
+            return made
+
+        return make
 
     @functools.wraps(function, updated=())
     def call(*given: Any, **named: Any) -> Any:

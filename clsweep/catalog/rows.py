@@ -175,7 +175,8 @@ class Component:
       p_ND and z_ND, of `barlow_twins` and `vicreg` z1_ND and z2_ND, of `wmse` these and order_N
       by name, all raw. Of `swav` and `dino` scores_NK and targets_NK, of `lejepa` z_ND and its
       target. It gives a scalar. One that owns weighting is called with the names that weightings
-      own, too.
+      own, too. It may be a class, as a regularizer may: made of what it owns, its instance called
+      with the rest. The parameters of an `nn.Module` are trained.
     - regularizer: z1_ND and z2_ND, raw projections of two views; a scalar. `lam`, which it owns, is
       applied outside. One `of_all_views` has z_VND, all views, and by name the step's generator.
     - views: the number of views, 2 of `two`; the pairs (i, j) of positives. Others than `two` own

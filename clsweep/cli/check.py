@@ -6,9 +6,10 @@ import contextlib
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clsweep.catalog import (
     COMPONENT,
@@ -29,16 +30,18 @@ from clsweep.study.document import Document, digests
 from clsweep.study.resolve import resolve_study
 from clsweep.study.settings import apply_setting
 
-if TYPE_CHECKING:
-    pass
+Tell = Callable[[str], object]
 
 
-def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
+def check_plugin(
+    name: str, settings: Sequence[str] = (), tell: Tell = str
+) -> Iterator[tuple[str, str, str]]:
     """Try every contract of every row of a plug-in, on the smallest study that uses it.
 
     Args:
         name: a file NAME.py, or an installed package.
         settings: `KEY=VALUE` texts laid over these studies.
+        tell: hears what is being tried.
 
     Yields:
         Which row, what is expected of it, and why it is not so; empty if it is.
@@ -50,37 +53,66 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)
     activate(plugins)
     execute(plugins)
+    import torch
+
+    from clsweep.train.contracts import start_forks
+
+    torch.set_num_threads(1)  # the trials are small: threads would wait for each other
+    if any(isinstance(row, Component) for row in plugins[0].rows):
+        start_forks()
     for row in plugins[0].rows:
         noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
-        for contract, failure in _verdicts(row, plugins, settings):
+        named = f"{noun} {row.name}"
+        for contract, failure in _verdicts(row, plugins, settings, partial(_tell, tell, named)):
             if failure and not re.match(r"\S+\.py:\d+: ", failure):
                 failure = f"{plugins[0].line_of(row.name)}: {failure}"
-            yield f"{noun} {row.name}", contract, failure
+            yield named, contract, failure
+
+
+def _tell(tell: Tell, named: str, contract: str) -> None:
+    tell(f"{named}: {contract}")
 
 
 def _of_param(
-    param: Param, plugins: Sequence[Plugin], settings: Sequence[str]
+    param: Param, plugins: Sequence[Plugin], settings: Sequence[str], tell: Tell
 ) -> Iterator[tuple[str, str]]:
     from clsweep.train.contracts import counts
 
     owner = owners_of(param.name)
     yield "something owns it", "" if owner else "expected its name in `owns` of another row"
-    owning = [r for r in plugins[0].rows if isinstance(r, Component) and param.name in r.owns]
-    other = another_value(param)
-    if not owning or other is None or param.inert_when:
-        return
-    try:
-        study = witness(owning[0], plugins, settings)
-    except UserError:
-        return  # what its owner's own verdict says
-    config = plan_row(study, plan_trials(study)[0])
-    place = study.sections.dataset.place
-    yield "another value of it gives other numbers", counts(config, place, param.name, other)
+    owning = [row for row in plugins[0].rows if param.name in getattr(row, "owns", ())]
+    for row in owning:
+        try:
+            study = witness(row, plugins, settings)
+        except UserError:
+            continue  # what its owner's own verdict says
+        config, place = plan_row(study, plan_trials(study)[0]), study.sections.dataset.place
+        contract = "another value of it gives other numbers"
+        contract += f" of {row.name}" * (len(owning) > 1)
+        tell(contract)
+        if others := _others_of(param, row, config):
+            yield contract, counts(config, place, param.name, others, _column(row))
 
 
-def another_value(param: Param) -> Value | None:
-    """A valid value that is not the default; None if there is none at hand."""
-    base, tried = param.default, list[Any](param.choices)
+def _column(row: CatalogRow) -> str:
+    """The column of a score or diagnostic; of another row none."""
+    return row.name if isinstance(row, Metric | Diagnostic) else ""
+
+
+def _others_of(param: Param, row: CatalogRow, config: Row) -> list[Value]:
+    """Other values to try of what a row owns; of a score, which may change in steps, all at hand;
+    none of what has no effect in this trial.
+    """
+    if any(config.get(name) == value for name, value in param.inert_when):
+        return []
+    base = config.get(param.name)
+    others = other_values(param, param.default if base is None else base)
+    return others if isinstance(row, Metric) else others[:1]
+
+
+def other_values(param: Param, base: Value) -> list[Value]:
+    """Valid values beside `base`, as far as some are at hand."""
+    tried = list[Any](param.choices)
     if param.kind == "bool":
         tried = [not base]
     elif param.kind in ("int", "float") and isinstance(base, int | float):
@@ -88,20 +120,20 @@ def another_value(param: Param) -> Value | None:
         ends = [end for end in (param.high, param.low) if math.isfinite(end)]
         tried = [base + step, base - step / 2, *ends]
         tried = [round(value) for value in tried] if param.kind == "int" else tried
+    values: dict[Value, None] = {}
     for value in tried:
         with contextlib.suppress(ValueError):
-            if param.coerce(value) != base:
-                return param.coerce(value)
-    return None
+            values[param.coerce(value)] = None
+    return [value for value in values if value != base]
 
 
 def _verdicts(
-    row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str]
+    row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str], tell: Tell
 ) -> Iterator[tuple[str, str]]:
     from clsweep.train.contracts import check_contracts, counts
 
     if isinstance(row, Param):
-        yield from _of_param(row, plugins, settings)
+        yield from _of_param(row, plugins, settings, tell)
         return
     try:
         study = witness(row, plugins, settings)
@@ -113,32 +145,34 @@ def _verdicts(
     yield "a study can use it", ""
 
     place, is_sound = study.sections.dataset.place, True
+    where = f"; files are sought in {place.root_folder}: --set dataset.root=FOLDER names another"
     for contract, failure in check_contracts(
         config,
         place,
-        column=row.name if isinstance(row, Metric | Diagnostic) else "",
+        column=_column(row),
         of_steps=isinstance(row, Component) and study.dataset.kind == "images",
+        tell=tell,
     ):
-        yield contract, failure
+        yield contract, failure and failure + where * isinstance(row, Dataset)
         is_sound &= not failure
     own = {known.name for known in plugins[0].rows if isinstance(known, Param)}  # have verdicts
-    for name, other in _others(row, config, own).items() if is_sound else ():
-        yield f"another {name} gives other numbers", counts(config, place, name, other)
+    for name, others in _others(row, config, own).items() if is_sound else ():
+        tell(contract := f"another {name} gives other numbers")
+        yield contract, counts(config, place, name, others, _column(row))
 
 
-def _others(row: CatalogRow, config: Row, without: Collection[str]) -> dict[str, Value]:
-    """Another value of each hyperparameter that an objective or optimiser is to heed."""
-    if not isinstance(row, Component) or row.part not in ("optimizer", "loss", "regularizer"):
+def _others(row: CatalogRow, config: Row, without: Collection[str]) -> dict[str, list[Value]]:
+    """Other values of each hyperparameter that an objective, optimiser or score is to heed."""
+    part = row.part if isinstance(row, Component) else ""
+    if isinstance(row, Param | Diagnostic) or not (
+        isinstance(row, Metric) or part in ("optimizer", "loss", "regularizer")
+    ):
         return {}
     owned = [PARAM[name] for name in row.owns if name in config and name not in without]
-    changed = {
-        param.name: another_value(param)
-        for param in owned
-        if not any(config.get(name) == value for name, value in param.inert_when)
-    }
-    if row.part == "optimizer":  # its groups have both
-        changed |= {"lr": config["lr"] / 2, "weight_decay": config["weight_decay"] + 0.1}
-    return {name: value for name, value in changed.items() if value is not None}
+    changed = {param.name: _others_of(param, row, config) for param in owned}
+    if part == "optimizer":  # its groups have both
+        changed |= {"lr": [config["lr"] / 2], "weight_decay": [config["weight_decay"] + 0.1]}
+    return {name: values for name, values in changed.items() if values}
 
 
 # The smallest study that uses a row.

@@ -42,6 +42,10 @@ STUDY_SKELETONS = {
         "  example: {framework: simclr, loss: example, space: {example_scale: "
         "{grid: [0.5, 1, 2]}}}\n"
     ),
+    "framework": Skeleton(
+        "  example: {framework: example, loss: cosine, space: {example_size: "
+        "{grid: [256, 1024]}}}\n"
+    ),
     "metric": Skeleton(metric="metric: {name: example, mode: max}\n"),
     "dataset": Skeleton(dataset="example"),
 }

@@ -162,15 +162,17 @@ def check(
     trials of each row.
     """
     from clsweep.cli.check import check_plugin
+    from clsweep.cli.statistic_tables import progress
 
-    say(f"Trying {plugin}: small trials of each row, minutes each on a busy machine ...")
+    say(f"Trying {plugin}: small trials of each row ...")
     broken, begin = 0, monotonic()
-    for row, contract, failure in check_plugin(plugin, settings or ()):
-        broken += bool(failure)
-        took, begin = monotonic() - begin, monotonic()
-        line = f"{'FAILED' if failure else 'ok':6}  {row}: {contract}"
-        line += f" ({took:.0f} s)" * (took >= SLOW_S)
-        say(f"{line}: {failure}" if failure else line)
+    with progress() as tell:
+        for row, contract, failure in check_plugin(plugin, settings or (), tell):
+            broken += bool(failure)
+            took, begin = monotonic() - begin, monotonic()
+            line = f"{'FAILED' if failure else 'ok':6}  {row}: {contract}"
+            line += f" ({took:.0f} s)" * (took >= SLOW_S)
+            say(f"{line}: {failure}" if failure else line)
     if broken:
         say(f"\n{plugin}: {broken} of these are not so")
         raise typer.Exit(1)

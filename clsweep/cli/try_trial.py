@@ -7,7 +7,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import METRICS
+from clsweep.catalog import DIAGNOSTICS, METRICS, Diagnostic, Metric
 from clsweep.catalog.ownership import is_taken
 from clsweep.catalog.plugins import error_line
 from clsweep.catalog.rows import Row
@@ -58,8 +58,12 @@ def try_trial(
     torch.set_num_threads(resources.cpus_per_worker)
     metrics = [m for m in METRICS if is_taken(m, row)]
     first = study.sections.metric.name
+    own = [d for d in DIAGNOSTICS if not d.impl.startswith("clsweep.")]
+    scored: list[Metric | Diagnostic] = [*metrics, *own]
     names = sorted((metric.name for metric in metrics), key=lambda name: name != first)
-    widths = {name: max(len(name), _LEAST) + 2 for name in [*_COLUMNS, *names]}
+    # not all fit a narrow screen
+    ahead = ["epoch", "train_loss", *names[:1], *(row.name for row in own)] if own else []
+    widths = {name: max(len(name), _LEAST) + 2 for name in (*ahead, *_COLUMNS, *names)}
     ends = dict(zip(widths, accumulate(widths.values()), strict=True))
     forms = {n: _COLUMNS.get(n, fixed) for n in widths if ends[n] <= screen_width()}
     say("".join(f"{name:>{widths[name]}}" for name in forms))
@@ -80,7 +84,7 @@ def try_trial(
     memory = f", peak memory {byte_size(peak * 2**30, 3)}" if peak else ""
     precision = f", trained in {result['precision']}" if "precision" in result else ""
     scores = ", ".join(
-        f"{m.name} {fixed(result[m.name])} {m.unit}".rstrip() for m in metrics if m.name in result
+        f"{m.name} {fixed(result[m.name])} {m.unit}".rstrip() for m in scored if m.name in result
     )
     split = f"the {study.sections.evaluation.score_on} split"
     where = split if study.of(objective).dataset.kind == "images" else "fresh pairs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -23,11 +24,19 @@ def build_objective(config: Mapping[str, Any]) -> Framework:
     """The trainable objective of one trial on images, initialised from torch's global generator, of
     its effective hyperparameters with framework, loss, regularizer, views and num_classes.
     """
-    return _chosen(config, "framework")(
+    objective: Framework = _chosen(config, "framework")(
         encoder=build_encoder(config),
-        comparison=_build_comparison(config),
+        comparison=(comparison := _build_comparison(config)),
         **arguments(config, "framework"),
     )
+    for name in ("criterion", "regularizer"):
+        if isinstance(part := getattr(comparison, name), nn.Module):
+            objective.add_module(name, part)
+            own = {id(p) for p in part.parameters()}
+            names = [at for at, p in objective.named_parameters() if id(p) in own]
+            # every worker has the gradient of the whole batch for them: nothing is averaged
+            vars(objective).setdefault("_ddp_params_and_buffers_to_ignore", []).extend(names)
+    return objective
 
 
 def build_encoder(config: Mapping[str, Any]) -> Any:
@@ -73,7 +82,9 @@ def watch(network: nn.Module, row: Component, width: int) -> None:
 def build_critic(config: Mapping[str, Any], dim: int) -> Any:
     """The critic of one trial on pairs of vectors of `dim` numbers."""
     return _chosen(config, "framework")(
-        dim=dim, criterion=_build_loss(config), **arguments(config, "framework")
+        dim=dim,
+        criterion=_with_owned(config, "loss", arguments(config, "loss")),
+        **arguments(config, "framework"),
     )
 
 
@@ -87,9 +98,9 @@ def _build_comparison(config: Mapping[str, Any]) -> Comparison:
     regularizer, mix = None, arguments(config, "regularizer")
     lam = mix.pop("lam", 0.0)
     if row.impl:
-        regularizer = partial(_chosen(config, "regularizer"), **mix)
+        regularizer = _with_owned(config, "regularizer", mix)
     return Comparison(
-        criterion=_build_loss(config),
+        criterion=_with_owned(config, "loss", arguments(config, "loss")),
         pairs=_chosen(config, "views")(num_views, **{name: config[name] for name in beside}),
         targets=targets(views.targets, num_views, num_global_views(config)),
         pair_reduction=config["pair_reduction"] if is_multi else "mean",
@@ -99,8 +110,16 @@ def _build_comparison(config: Mapping[str, Any]) -> Comparison:
     )
 
 
-def _build_loss(config: Mapping[str, Any]) -> Callable[..., Tensor]:
-    return partial(_chosen(config, "loss"), **arguments(config, "loss"))
+def _with_owned(
+    config: Mapping[str, Any], part: Part, owned: Mapping[str, Any]
+) -> Callable[..., Tensor]:
+    """The loss or regularizer with its hyperparameters: a function, or an instance of a class."""
+    function = _chosen(config, part)
+    if not isinstance(inspect.unwrap(function), type):
+        return partial(function, **owned)
+    with torch.random.fork_rng(devices=[]):  # the other parts begin as without it
+        made: Callable[..., Tensor] = function(**owned)
+    return made
 
 
 def _chosen(config: Mapping[str, Any], part: Part) -> Any:

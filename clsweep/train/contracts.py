@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,12 @@ def _changes_nothing(
 
 
 def check_contracts(
-    config: Mapping[str, Any], place: DataPlace, *, column: str = "", of_steps: bool = False
+    config: Mapping[str, Any],
+    place: DataPlace,
+    *,
+    column: str = "",
+    of_steps: bool = False,
+    tell: Callable[[str], object] = str,
 ) -> Iterator[tuple[str, str]]:
     """Try the contracts one after another; behind a first one that is broken none is tried.
 
@@ -69,6 +76,7 @@ def check_contracts(
         config: a row of the plan, of two epochs.
         column: a score or diagnostic that the trial must have.
         of_steps: try the contracts of single steps too, also with two workers.
+        tell: hears of each contract before it is tried.
 
     Yields:
         What a contract says, and why it is broken; empty if it holds.
@@ -115,25 +123,43 @@ def check_contracts(
             "two workers train as one": lambda: _spreads(config, place),
         }
     for name, contract in contracts.items():
+        tell(name)
         failure = _failure(contract, config)
         yield name, failure
         if failure and contract is trains:
             return
 
 
-def counts(config: Mapping[str, Any], place: DataPlace, name: str, other: object) -> str:
-    """Why a hyperparameter does not count: a trial with another value of it ends the same, or
-    fails; empty if it counts.
+def counts(
+    config: Mapping[str, Any], place: DataPlace, name: str, others: Sequence[object], column: str
+) -> str:
+    """Why a hyperparameter does not count: trials with other values of it end the same, or one
+    fails; empty if it counts. It is to change the `column` of a metric, or of another part anything
+    but columns of the user's own, which may heed what the part ignores.
     """
+    columns: list[Any] = [*METRIC.values(), *DIAGNOSTIC.values()]
+    own = [row.name for row in columns if row.impl and not row.impl.startswith("clsweep.")]
+
+    def is_heard(name: str) -> bool:
+        return name == column if column else name not in own
+
+    def heard(rows: Sequence[Row]) -> list[Row]:
+        return [
+            {name: value for name, value in row.items() if is_heard(name) and name != "hits"}
+            | {"hits": [hit for hit in row.get("hits", ()) if is_heard(hit["metric"])]}
+            for row in rows
+        ]
 
     def compare() -> None:
-        changed, plain = _rows({**config, name: other}, place), _rows(config, place)
-        try:
-            _require_same(changed, plain, "a trial", without=(name, f"{name}_peak"))
-        except BrokenContractError:
-            return
-        given = f"{name} = {config[name]} and {other}"
-        raise BrokenContractError(f"expected other numbers, given the same with {given}")
+        plain = heard(_rows(config, place))
+        for other in others:
+            changed = heard(_rows({**config, name: other}, place))
+            try:
+                _require_same(changed, plain, "a trial", without=(name, f"{name}_peak"))
+            except BrokenContractError:
+                return
+        given = f"{', '.join(map(str, (config[name], *others[:-1])))} and {others[-1]}"
+        raise BrokenContractError(f"expected other numbers, given the same with {name} = {given}")
 
     return _failure(compare, config)
 
@@ -315,14 +341,23 @@ def in_one_graph(state: TrialState, model: Any, batch: Batch) -> tuple[Embedding
     return prepared, losses
 
 
+def start_forks() -> ForkServerContext:
+    """The process that workers are forked off, once it runs. It imports what they need, for all of
+    them, while this one goes on.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "torch._dynamo"])  # which distributing loads
+    forkserver.ensure_running()
+    return context
+
+
 def take_steps_of_two(config: Mapping[str, Any], place: DataPlace) -> list[Steps]:
     """The steps of each of two workers, which are processes with the plug-ins of this one.
 
     Raises:
         RuntimeError: one of them fails, in one line.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # imported once, for all that are forked off it
+    context = start_forks()
     with tempfile.TemporaryDirectory(prefix="clsweep-") as name:
         folder = Path(name)
         given = folder, active(), dict(config), place

@@ -223,7 +223,10 @@ def query_grad_norm(objective: Any, prepared: Any, config: Mapping[str, Any]) ->
     """
     if not _contrasts_samples(config):
         return None
-    norms = partial(_gradient_norms, objective.comparison.criterion)
+    criterion = objective.comparison.criterion
+    if isinstance(criterion, nn.Module) and next(criterion.buffers(), None) is not None:
+        return None  # to call it once more may change them
+    norms = partial(_gradient_norms, criterion)
     return cast(Tensor, objective.over_pairs(prepared, norms))
 
 
@@ -239,7 +242,8 @@ def _gradient_norms(
 ) -> Tensor:
     """Norm of each query's gradient, (N,); in batch form (2N,), each view's anchors as queries."""
     if "negatives" not in given:
-        if "negatives" not in inspect.signature(criterion).parameters:
+        call = getattr(criterion, "forward", criterion)
+        if "negatives" not in inspect.signature(call).parameters:
             return z1_ND.new_empty(0)  # an installed loss of the batch as a whole
         both: dict[str, Any] = {"negatives": torch.cat([z1_ND, z2_ND]), "skip_own": True}
         directions = (z1_ND, z2_ND), (z2_ND, z1_ND)

@@ -38,6 +38,7 @@ from clsweep.train.evaluation import (
 )
 from clsweep.train.finite import DivergedError
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
+from clsweep.train.leaves import require_trained
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr
@@ -322,6 +323,10 @@ def accumulate_gradient(
     state.draw_for("loss")
     prepared = state.objective.prepare(embeddings, state.draw_generator)
     losses = state.objective.loss(prepared, batch.labels_N)
+    outputs = [z for views in embeddings.values() for z in views.values()]
+    require_trained(state, [losses.total], ("loss", "regularizer", "framework"), outputs)
+    if is_whole:
+        require_trained(state, outputs, ("encoder", "framework"))
     state.scaler.scale(losses.total).backward()
     if not is_whole:
         _pass_on(state, model, batch.chunks, embeddings)
@@ -382,6 +387,7 @@ def _pass_on(state: TrialState, model: Any, chunks: Chunks, leaves: Embeddings) 
                         outputs.append(z_ND)
                         # every worker has the whole loss: what they average is to be its gradient
                         grads.append(grad[first : first + len(z_ND)] * world_size())
+            require_trained(state, outputs, ("encoder", "framework"))
             torch.autograd.backward(outputs, grads)
 
 

@@ -21,6 +21,7 @@ from clsweep.train.checkpoints import TrialCheckpointer
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.evaluation import take_scores
 from clsweep.train.finite import DivergedError
+from clsweep.train.leaves import require_trained
 from clsweep.train.memory import PeakMemory
 from clsweep.train.progress_reporter import ProgressReporter
 from clsweep.train.state import EpochUnderWay, Precision, TrialState, seeded
@@ -67,7 +68,7 @@ def _begun(config: Mapping[str, Any], device: torch.device) -> TrialState:
         objective=critic, optimizer=torch.optim.Adam(critic.parameters(), lr=config["lr"]),
         view_generator=torch.Generator(), scaler=precision.scaler(), precision=precision,
         draw_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "data")),
-        seed=config["seed"],
+        seed=config["seed"], config=config,
     )  # fmt: skip
 
 
@@ -85,8 +86,7 @@ def train_critic(
     Raises:
         DivergedError: the loss is not finite.
     """
-    memory = PeakMemory(device)
-    state = _begun(config, device)
+    memory, state = PeakMemory(device), _begun(config, device)
     critic, optimizer, generator = state.objective, state.optimizer, state.draw_generator
     checkpointer.resume(state)
     dataset = DATASET[config["dataset"]]
@@ -107,6 +107,7 @@ def train_critic(
         for step in range(so_far.step, STEPS_PER_EPOCH):
             state.draw_for("step")
             loss = loss_of_fresh_pairs()
+            require_trained(state, [loss], ("loss", "framework"))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()

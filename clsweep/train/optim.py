@@ -107,14 +107,15 @@ _AdamW = _uncompiled(torch.optim.AdamW)
 
 def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
     """The trial's optimiser at its peak rate; biases and normalisation (one-dimensional parameters)
-    are not decayed unless `decay_exclude` is "none".
+    are not decayed unless `decay_exclude` is "none"; one of a single number never is.
     """
     owned = arguments(config, "optimizer")
     least = 1 if owned.pop("decay_exclude", "norm_bias") == "none" else 2  # dimensions
     parameters = defaultdict[float, list[nn.Parameter]](list)
     for p in module.parameters():
         if p.requires_grad:
-            parameters[config["weight_decay"] if p.ndim >= least else 0.0].append(p)
+            decays = p.ndim >= least and p.numel() > 1  # a scale alone never does
+            parameters[config["weight_decay"] if decays else 0.0].append(p)
     groups: Groups = [{"params": p, "weight_decay": decay} for decay, p in parameters.items()]
     make = implementation(COMPONENT["optimizer"][config["optimizer"]])
     optimizer: torch.optim.Optimizer = make(groups, lr=peak_lr(config), **owned)

@@ -109,6 +109,7 @@ class TrialState:
     scaler: torch.amp.GradScaler
     precision: Precision
     seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
     epoch: int = 0
     under_way: EpochUnderWay | None = None
 
@@ -180,6 +181,7 @@ def state_of(objective: Framework, config: Mapping[str, Any], precision: Precisi
         scaler=precision.scaler(),
         precision=precision,
         seed=config["seed"],
+        config=config,
     )
 
 

@@ -4,10 +4,12 @@ is named.
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clsweep.catalog import Component
 from clsweep.catalog.plugins import activate, execute, read_plugins
+from clsweep.cli import check
 from clsweep.cli.check import check_plugin, witness
 from clsweep.cli.new import STUDY_SKELETONS
 from clsweep.cli.plan import catalog_tables
@@ -173,8 +175,8 @@ def test_a_name_that_cannot_be(name, message, tmp_path, cli_command):
 def test_a_kind_without_a_skeleton_stands_in_the_docs(cli_command):
     code, _, error = cli_command("new", "encoder", "my_own")
     assert (code, error) == (2, (
-        "new encoder: expected one of cluster, loss, metric, dataset; docs/extending.md says of "
-        "every other part how its function is called\n"
+        "new encoder: expected one of cluster, loss, framework, metric, dataset; docs/extending.md "
+        "says of every other part how its function is called\n"
     ))  # fmt: skip
     assert "docs/extending.md says" in " ".join(cli_command("new", "--help")[1].split())
 
@@ -210,6 +212,87 @@ def test_a_hyperparameter_that_changes_nothing_is_found(tmp_path):
         failures = [failure for row, _, failure in checked if "my_a" in row and failure]
         assert bool(failures) == is_ignored
         assert all("the same with my_a = 1.0 and 0.5" in failure for failure in failures)
+
+
+METRIC = """
+from clsweep.catalog import Component, Metric, Param
+from clsweep.objective.losses import dcl
+
+TEXT = {{"source": "-", "doc": "-"}}
+
+
+def mine(bank_ND, bank_labels_N, query_MD, query_labels_M, *, num_classes, my_a, knn_k):
+    return {{"mine": {body}}}
+
+
+def own(z1_ND, z2_ND, tau, my_a, **memory):
+    return {loss} * dcl(z1_ND, z2_ND, tau=tau, **memory)
+
+
+ROWS = [
+    Metric(name="mine", mode="max", impl="mine", every_epoch=True, owns=("my_a", "knn_k"), unit="",
+           doc="-"),
+    Component(part="loss", name="own", impl="own", owns=("tau", "my_a"), on=("simclr",), **TEXT),
+    Param(name="my_a", kind="float", default=1.0, low=0, high=8, **TEXT),
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "loss", "ignored"),
+    [
+        ("my_a * knn_k", "my_a", []),
+        ("my_a // 1e9 + knn_k", "my_a", ["my_a of mine"]),
+        ("my_a + 0 * knn_k", "my_a", ["knn_k"]),
+        ("my_a * knn_k", "1", ["my_a of own"]),
+    ],
+)
+def test_a_hyperparameter_that_its_owner_ignores_is_found(body, loss, ignored, tmp_path):
+    """Also where another score heeds it, or of a loss and a score only one."""
+    (tmp_path / "mine.py").write_text(METRIC.format(body=body, loss=loss))
+    plugins = read_plugins(["mine.py"], tmp_path)
+    activate(plugins)
+    metric, _, param = plugins[0].rows
+    study = witness(metric, plugins, ["base.batch_size=512"])
+    config, place = plan_row(study, plan_trials(study)[0]), study.sections.dataset.place
+    others = check._others(metric, config, {"my_a"})["knn_k"]
+    tried = {"knn_k": contracts.counts(config, place, "knn_k", others, "mine")}
+    tried |= check._of_param(param, plugins, ["base.batch_size=512"], str)
+    words = "another value of it gives other numbers"
+    assert [name.replace(words, "my_a") for name, failure in tried.items() if failure] == ignored
+    assert all("expected other numbers" in failure for failure in tried.values() if failure)
+
+
+DATASET = """
+import numpy as np
+from clsweep.catalog import Dataset
+from clsweep.data.datasets import Split
+
+
+def mine(dataset, place):
+    images = np.load(place.root_folder / "images.npy")
+    return tuple(Split.whole(images, np.arange(len(images)) % 2) for _ in range(2))
+
+
+ROWS = [Dataset(name="mine", impl="mine", num_train=100, num_test=100, image_size=8, channels=3,
+                num_classes=2, doc="-")]
+"""
+
+
+def test_the_folder_of_a_data_set_is_said_and_can_be_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(DATASET)
+    tried = []
+    *_, (_, _, failure) = check_plugin("mine.py", tell=tried.append)
+    assert failure.endswith(
+        f"; files are sought in {tmp_path}/data: --set dataset.root=FOLDER names another"
+    )
+    assert tried == [f"dataset mine: {FIRST}"]
+    images = np.random.default_rng(0).integers(0, 255, (100, 8, 8, 3), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    checked = [*check_plugin("mine.py", ["dataset.root=."])]
+    assert len(checked) > 1
+    assert not [each for each in checked if each[2]]
 
 
 OPTIMIZER = """

@@ -10,6 +10,7 @@ import pytest
 
 from clsweep.catalog import COMPONENT, DATASETS, DIAGNOSTICS, METRICS, PARAMS
 from clsweep.catalog.open_encoders import ROWS as OPEN_ENCODERS
+from clsweep.catalog.plugins import activate
 from clsweep.cli.main import app
 from clsweep.data.datasets import load_splits
 from clsweep.data.locations import DataPlace
@@ -173,6 +174,35 @@ def test_try_refuses_what_is_not_planned(cli_command, small, words, message):
     code, out, err = cli_command("try", small, *words.split())
     assert (code, out) == (2, "")
     assert err.startswith(message)
+
+
+DIAGNOSTIC = """
+import torch
+from clsweep.catalog import Diagnostic
+
+
+def half(num_classes):
+    return torch.tensor(num_classes / 2)
+
+
+ROWS = [Diagnostic(name="my_half", impl="half", takes=("num_classes",), doc="-", source="-")]
+"""
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_try_shows_own_diagnostics(cli_command, tmp_path):
+    (tmp_path / "mine.py").write_text(DIAGNOSTIC)
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nplugins: [mine.py]\ndataset: {name: digits}\nseeds: [0]\n"
+        "base: {encoder: conv4, width: 4, epochs: 1, batch_size: 512, linear_probe: none}\n"
+        "objectives: {a: {framework: simclr, loss: dcl}}\nsearch: {method: grid}\n"
+    )
+    code, out, err = cli_command("try", str(tmp_path / "mine.yaml"), "-o", "a")
+    activate(())
+    assert code == 0, err
+    head, values = (line.split() for line in out.splitlines() if re.match(" +(epoch|1) ", line))
+    assert values[head.index("my_half")] == "5.00"
+    assert "my_half 5.00" in " ".join((out + err).split())
 
 
 def test_try_needs_no_contrasts(cli_command, small):

@@ -173,8 +173,9 @@ PAIRS, TRIPLES = (
 # and drawn negatives.
 REPRESENTATIVES = (
     "simclr-dclw-abscl-ecpp", "simclr-eqco-none-two-num_negatives=7",
-    "simclr-align_uniform-none-two", "moco-infonce-none-two-num_negatives=6-symmetric=True",
-    "moco-dcl-dimcl-core", "simo-eqco-none-two-num_negatives=7",
+    "simclr-align_uniform-none-two", "simclr-sigmoid-none-two",
+    "moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-dcl-dimcl-core",
+    "simo-eqco-none-two-num_negatives=7",
     "byol-cosine-dimcl-all_pairs-num_views=3", "simsiam-cosine-none-multicrop",
     "barlow_twins-barlow-none-two", "vicreg-vicreg-none-two", "wmse-wmse-none-two",
     "lejepa-mse-sigreg-all_pairs", "swav-soft_cross_entropy-none-multicrop",

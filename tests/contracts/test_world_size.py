@@ -44,7 +44,7 @@ TIMM = "simclr-dcl-none-ecpp-timm"  # its norms have an activation behind them
 # By two workers, in the fast tier: every framework, and each way to gather, to draw and to count.
 # In two chunks a batch: what the workers of a chunk share, in which order they give it back.
 FAST = (
-    "simclr-dclw-none-two-chunked", f"{AUGMENTED}-chunked",
+    "simclr-dclw-none-two-chunked", "simclr-sigmoid-none-two-chunked", f"{AUGMENTED}-chunked",
     "simclr-eqco-none-all_pairs-num_negatives=7",
     "moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-eqco-barlow-two-chunked",
     "moco-infonce-none-two-key_norm=shuffle-norm_group=4-chunked", "simo-dcl-abscl-core",
@@ -58,6 +58,7 @@ FAST = (
 # over the batch.
 SLOW = (
     "simclr-infonce-dimcl-two", "simclr-dcl-abscl-ecpp", "simclr-align_uniform-barlow-core",
+    "simclr-sigmoid-dimcl-ecpp",
     "moco-dclw-dimcl-multicrop", "moco-align_uniform-barlow-all_pairs-symmetric=True",
     "simo-eqco-none-all_pairs-key_norm=shuffle-norm_group=8", "simo-eqco-none-two-num_negatives=7",
     "byol-cosine-none-two", "byol-cosine-dimcl-all_pairs-chunked",
