@@ -107,9 +107,11 @@ _AdamW = _uncompiled(torch.optim.AdamW)
 
 def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
     """The trial's optimiser at its peak rate; biases and normalisation (one-dimensional parameters)
-    are not decayed unless `decay_exclude` is "none".
+    are not decayed unless `decay_exclude` is "none". Its steps clip the gradient to `grad_clip`,
+    which the loop has unscaled before and which is the same on all workers.
     """
     owned = arguments(config, "optimizer")
+    longest = owned.pop("grad_clip", 0.0)
     least = 1 if owned.pop("decay_exclude", "norm_bias") == "none" else 2  # dimensions
     parameters = defaultdict[float, list[nn.Parameter]](list)
     for p in module.parameters():
@@ -118,7 +120,15 @@ def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim
     groups: Groups = [{"params": p, "weight_decay": decay} for decay, p in parameters.items()]
     make = implementation(COMPONENT["optimizer"][config["optimizer"]])
     optimizer: torch.optim.Optimizer = make(groups, lr=peak_lr(config), **owned)
+    if longest:
+        every = [p for each in parameters.values() for p in each]
+        optimizer.register_step_pre_hook(lambda *_: _clip(every, longest))
     return optimizer
+
+
+def _clip(parameters: list[nn.Parameter], longest: float) -> None:
+    """Scale the gradient of all parameters together to a norm of at most `longest`."""
+    torch.nn.utils.clip_grad_norm_(parameters, longest, foreach=True)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -90,7 +90,7 @@ CALLED = [row for row in (*COMPONENTS, *DATASETS, *METRICS, *DIAGNOSTICS) if row
 TAKEN = {
     "views": {"num_views"},
     "regularizer": set(PARAM) - {"lam"},
-    "optimizer": set(PARAM) - {"decay_exclude"},
+    "optimizer": set(PARAM) - {"decay_exclude", "grad_clip"},
 }
 
 

@@ -51,7 +51,8 @@ FAST = (
     "byol-cosine-dimcl-all_pairs", "simsiam-cosine-abscl-two",
     "barlow_twins-barlow-dimcl-ecpp-chunked", "vicreg-vicreg-none-two-chunked",
     "wmse-wmse-none-two-chunked", SUB_BATCHES, "lejepa-mse-sigreg-multicrop-chunked",
-    "swav-soft_cross_entropy-none-multicrop-chunked", "dino-soft_cross_entropy-none-two", FROZEN,
+    "swav-soft_cross_entropy-none-multicrop-chunked",
+    "dino-soft_cross_entropy-none-two-grad_clip=0.2", FROZEN,
     "nnclr-dclw-dimcl-two", "supervised-cross_entropy-dimcl-two-chunked",
 )  # fmt: skip
 # With these every loss, regularizer, kind of views, memory and batch norm; whatever draws or counts
