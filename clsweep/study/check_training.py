@@ -139,6 +139,11 @@ class TrainingChecks:
         if (warmup := self.highest("warmup_epochs")) >= fewest_epochs > 0:
             fewer = f"fewer warm-up epochs than the {fewest_epochs} epochs"
             self.mistake("warmup_epochs", f"expected {fewer}, given {warmup}")
+        if "lr_decay_share" in self.owned and fewest_epochs > 0:
+            most = 1 - warmup / fewest_epochs
+            if (share := self.highest("lr_decay_share")) > most:
+                left = f"at most {setting(most)}, what {warmup} warm-up epochs leave"
+                self.mistake("lr_decay_share", f"expected {left}, given {setting(share)}")
         self.check_workers()
         self.check_chunks()
         self.check_norm_groups()

@@ -88,6 +88,14 @@ def milestones(at: Moment, *, lr_milestones: str, lr_gamma: float) -> float:
     return lr_gamma**passed
 
 
+def wsd(at: Moment, *, lr_decay_share: float) -> float:
+    """1, and 1 - sqrt(d) where a share d of the decay is done, which takes the last lr_decay_share
+    of all steps (Hägele et al. 2024; the decay of MiniCPM, Hu et al. 2024, is exponential).
+    """
+    num_decaying = lr_decay_share * at.num_steps
+    return 1 - math.sqrt(max(0.0, 1 - (at.num_steps - at.step) / num_decaying))
+
+
 def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
     """One of torch's optimisers with its methods as they are written.
 

@@ -139,6 +139,7 @@ def _variants() -> Iterator[tuple[str, Config]]:
         ("simsiam-cosine-none-two", {"linear_probe": "none"}),
         ("simsiam-cosine-none-two", {"linear_probe": "sgd"}),
         ("simclr-dcl-none-two", {"lr_schedule": "step"}),
+        ("simclr-dcl-none-two", {"lr_schedule": "wsd"}),
         ("simclr-dcl-none-two", {"optimizer": "adam"}),
         ("dino-soft_cross_entropy-none-two", {"grad_clip": 0.2}),
         ("simclr-dcl-none-all_pairs", {"view_size": 12}),

@@ -79,6 +79,19 @@ def test_steps_are_torchs_at_whole_epochs(shares, epochs):
             reference.step()
 
 
+@pytest.mark.parametrize("share", [0.25, 0.9, 1.0])
+def test_wsd_is_the_peak_and_then_one_less_a_root(share):
+    """Hägele et al. (2024): from step N - D on, D = share x N, it is 1 - sqrt((n - (N - D)) / D)."""
+    num_warmup = PER_EPOCH if share < 1 else 0
+    actual = rates({"lr_schedule": "wsd", "lr_decay_share": share}, num_warmup)
+    last, decaying = len(actual), share * len(actual)
+    for n, rate in enumerate(actual[num_warmup:], start=num_warmup):
+        done = (n - (last - decaying)) / decaying
+        expected = 0.7 if n <= last - decaying else 0.7 * (1 - done**0.5)
+        assert rate == pytest.approx(expected, rel=1e-10, abs=1e-12), n
+    assert sum(rate < 0.7 for rate in actual[num_warmup:]) == pytest.approx(decaying, abs=1.1)
+
+
 def network() -> nn.Sequential:
     torch.manual_seed(0)
     module = nn.Sequential(

@@ -302,6 +302,9 @@ COMPONENTS = (
     Component(part="lr_schedule", name="step", impl="clsweep.train.optim:milestones",
               owns=("lr_milestones", "lr_gamma"), source="MoCo (2020)",
               doc="x lr_gamma at each of lr_milestones"),
+    Component(part="lr_schedule", name="wsd", impl="clsweep.train.optim:wsd",
+              owns=("lr_decay_share",), source="Hägele et al. (2024) 1-sqrt; MiniCPM (2024)",
+              doc="warm-up, the peak, then 1 - sqrt of the decay that is done"),
     Component(part="lr_schedule", name="linear", impl="clsweep.train.optim:linear",
               source="engineering choice", doc="straight from the peak towards 0"),
 )  # fmt: skip

@@ -212,6 +212,10 @@ PARAMS = (
     Param(name="lr_gamma", aliases=("lr_decay_rate",), kind="float", default=0.1, low=0,
           low_open=True, high=1, source="MoCo (2020)",
           doc="what the rate is multiplied by at each of lr_milestones"),
+    Param(name="lr_decay_share", aliases=("decay_share", "cooldown_share"), kind="float",
+          default=0.2, low=0, low_open=True, high=1,
+          source="Hägele et al. (2024); MiniCPM (2024): 0.1",
+          doc="last share of the epochs, over which wsd's rate falls; the warm-up comes before"),
     Param(name="chunk_size", kind="int", default=0, low=0, source="GradCache (2021)",
           doc="images of a batch that go through the networks at once, and that batch norm sees; "
               "0: all"),
