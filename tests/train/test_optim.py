@@ -81,7 +81,7 @@ def test_steps_are_torchs_at_whole_epochs(shares, epochs):
 
 @pytest.mark.parametrize("share", [0.25, 0.9, 1.0])
 def test_wsd_is_the_peak_and_then_one_less_a_root(share):
-    """Hägele et al. (2024): from step N - D on, D = share x N, it is 1 - sqrt((n - (N - D)) / D)."""
+    """Hägele et al. (2024): from step N - D on, D = share N, it is 1 - sqrt((n - (N - D)) / D)."""
     num_warmup = PER_EPOCH if share < 1 else 0
     actual = rates({"lr_schedule": "wsd", "lr_decay_share": share}, num_warmup)
     last, decaying = len(actual), share * len(actual)
