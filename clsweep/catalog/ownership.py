@@ -38,8 +38,9 @@ ALL_THERE_IS = {
 # What training itself brings to every objective, and what is left of a trial that does not train.
 TRAINING_OWNS = (
     "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
-    "lr_schedule", "precision"
+    "lr_schedule", "precision", "weight_decay_schedule", "weight_decay_end"
 )  # fmt: skip
+TAU_OWNS = ("tau_schedule", "tau_end", "tau_period")  # and to every loss that owns tau
 TRIAL_OWNS = ("epochs", "encoder", "init", "view_size", "eval_every", "linear_every", "tsne_points")
 NEWER_COLUMNS = ("transfer_store_as",)  # which say what older versions did unsaid
 HALF_TURN = 0.5 + 1e-9  # the furthest shift of a hue, with room for rounding
@@ -191,6 +192,7 @@ def owned_params(
         names.update(objective[0].owns, objective[1].owns)
     elif trained:
         names.update(TRAINING_OWNS, *(c.owns for c in objective))
+        names.update(TAU_OWNS if "tau" in objective[1].owns else ())
         names.update(*(c.owns_with.get(parts["loss"], ()) for c in objective))
     for part in SELECTED_PARTS:
         if part in names:
@@ -316,6 +318,8 @@ def owners_of(name: str) -> str:
     """Who owns the hyperparameter `name`, for a reader: `loss dclw`, `training`, `views two`."""
     if name in TRAINING_OWNS or name in trial_owns():
         return "training" if name in TRAINING_OWNS else "every trial"
+    if name in TAU_OWNS:
+        return "every loss that owns tau"
     by_part: dict[str, list[str]] = {}
     for part, components in COMPONENT.items():
         for c in (*components.values(), *(ROWS if part == "encoder" else ())):

@@ -126,6 +126,8 @@ def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim
         if p.requires_grad:
             parameters[config["weight_decay"] if p.ndim >= least else 0.0].append(p)
     groups: Groups = [{"params": p, "weight_decay": decay} for decay, p in parameters.items()]
+    for group in groups if config.get("weight_decay_schedule") == "cosine" else ():
+        group["scheduled"] = "weight_decay" if group["weight_decay"] else ""
     make = implementation(COMPONENT["optimizer"][config["optimizer"]])
     optimizer: torch.optim.Optimizer = make(groups, lr=peak_lr(config), **owned)
     if longest:
@@ -153,6 +155,13 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
             rate = torch.full((), lr, device=device)
     for group in groups:
         group["lr"] = rate
+
+
+def set_weight_decay(optimizer: torch.optim.Optimizer, decay: float) -> None:
+    """Set the weight decay of the next step, of the groups that have a schedule of it."""
+    for group in optimizer.param_groups:
+        if name := group.get("scheduled"):
+            group[name] = decay
 
 
 def sgd(groups: Groups, *, lr: float, sgd_momentum: float) -> torch.optim.Optimizer:
@@ -216,7 +225,11 @@ class _LARS(_SGD):
     """SGD with momentum whose gradients are those of LARS."""
 
     def __init__(self, groups: Groups, lr: float, momentum: float, trust: float, clip: bool):
-        rest = [{"params": g["params"], "lars_decay": g["weight_decay"]} for g in groups]
+        rest = [
+            {"params": g["params"], "lars_decay": g["weight_decay"],
+             "scheduled": "lars_decay" if g.get("scheduled") else ""}
+            for g in groups
+        ]  # fmt: skip
         # on a GPU one kernel, which skips a step of fp16 that overflows by itself
         fused = _lie_on(groups, "cuda")
         super().__init__(rest, lr=lr, momentum=momentum, fused=fused)
