@@ -70,7 +70,8 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     if "views_NVD" in metric.takes:
         return bool(trial["lidar_views"])
     if metric.of == "classifier":
-        return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
+        row = COMPONENT["framework"][trial["framework"]]
+        return row.needs_labels and not row.pairs_views and trial["epochs"] > 0
     if metric.part == "finetune":
         shares = (
             FINETUNE_SHARES.get(share, "") for share in parse_numbers(trial["finetune_labels"])
@@ -155,6 +156,9 @@ def refusal(parts: Mapping[str, str], dataset: str | Dataset) -> tuple[Part, str
         return "loss", f"'{loss}' {reason}. {expected}"
     if views != "two" and not row.pairs_views:
         return "views", f"'{views}': framework {framework} pairs no views. Expected: two"
+    if framework == "supcon" and views not in ("two", "all_pairs"):
+        reason = "supcon compares all views with each other. Expected: two or all_pairs"
+        return "views", f"'{views}': {reason}"
     if views == "ecpp" and loss in ("infonce", "eqco"):
         reason = f"takes the positive out of the denominator (ECPP Eq. 4), where {loss} has it"
         return "views", f"'ecpp' {reason}. Expected loss dcl or dclw, or views all_pairs"
@@ -307,6 +311,12 @@ def switched_off_by(
     ):
         conditions += (("lam", 1.0),)
     return conditions
+
+
+def contrasts_classes(framework: object) -> bool:
+    """True if views are contrasted by the classes of their images: no score of it is label-free."""
+    row = COMPONENT["framework"].get(str(framework))
+    return row is not None and row.needs_labels and row.pairs_views
 
 
 def num_others(framework: str, batch_size: int) -> int:

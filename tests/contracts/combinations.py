@@ -184,6 +184,7 @@ REPRESENTATIVES = (
     "barlow_twins-barlow-none-two", "vicreg-vicreg-none-two", "wmse-wmse-none-two",
     "lejepa-mse-sigreg-all_pairs", "swav-soft_cross_entropy-none-multicrop",
     "dino-soft_cross_entropy-none-multicrop", "nnclr-infonce-barlow-two",
+    "supcon-supcon-dimcl-all_pairs",
     "supervised-cross_entropy-barlow-two", "supervised-decoupled_cross_entropy-none-two",
 )  # fmt: skip
 

@@ -51,6 +51,7 @@ FAST = (
     "moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-eqco-barlow-two-chunked",
     "moco-infonce-none-two-key_norm=shuffle-norm_group=4-chunked", "simo-dcl-abscl-core",
     "byol-cosine-dimcl-all_pairs", "simsiam-cosine-abscl-two",
+    "supcon-supcon-dimcl-all_pairs-chunked",
     "barlow_twins-barlow-dimcl-ecpp-chunked", "vicreg-vicreg-none-two-chunked",
     "wmse-wmse-none-two-chunked", SUB_BATCHES, "lejepa-mse-sigreg-multicrop-chunked",
     "swav-soft_cross_entropy-none-multicrop-chunked",
