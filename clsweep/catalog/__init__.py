@@ -262,7 +262,7 @@ def _call_of(row: Component | Dataset | Metric | Diagnostic) -> Call:
     num_positional, named = _CALLS[kind]
     applied_outside = {
         "regularizer": ("lam",),
-        "optimizer": ("decay_exclude",),
+        "optimizer": ("decay_exclude", "grad_clip"),
         "views": COMPONENT["views"]["all_pairs"].owns,
     }.get(kind.partition(" ")[0], ())
     owned = (

@@ -38,8 +38,9 @@ ALL_THERE_IS = {
 # What training itself brings to every objective, and what is left of a trial that does not train.
 TRAINING_OWNS = (
     "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
-    "lr_schedule", "precision"
+    "lr_schedule", "precision", "weight_decay_schedule", "weight_decay_end"
 )  # fmt: skip
+TAU_OWNS = ("tau_schedule", "tau_end", "tau_period")  # and to every loss that owns tau
 TRIAL_OWNS = ("epochs", "encoder", "init", "view_size", "eval_every", "linear_every", "tsne_points")
 NEWER_COLUMNS = ("transfer_store_as",)  # which say what older versions did unsaid
 HALF_TURN = 0.5 + 1e-9  # the furthest shift of a hue, with room for rounding
@@ -69,7 +70,8 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     if "views_NVD" in metric.takes:
         return bool(trial["lidar_views"])
     if metric.of == "classifier":
-        return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
+        row = COMPONENT["framework"][trial["framework"]]
+        return row.needs_labels and not row.pairs_views and trial["epochs"] > 0
     if metric.part == "finetune":
         shares = (
             FINETUNE_SHARES.get(share, "") for share in parse_numbers(trial["finetune_labels"])
@@ -154,6 +156,9 @@ def refusal(parts: Mapping[str, str], dataset: str | Dataset) -> tuple[Part, str
         return "loss", f"'{loss}' {reason}. {expected}"
     if views != "two" and not row.pairs_views:
         return "views", f"'{views}': framework {framework} pairs no views. Expected: two"
+    if framework == "supcon" and views not in ("two", "all_pairs"):
+        reason = "supcon compares all views with each other. Expected: two or all_pairs"
+        return "views", f"'{views}': {reason}"
     if views == "ecpp" and loss in ("infonce", "eqco"):
         reason = f"takes the positive out of the denominator (ECPP Eq. 4), where {loss} has it"
         return "views", f"'ecpp' {reason}. Expected loss dcl or dclw, or views all_pairs"
@@ -191,6 +196,7 @@ def owned_params(
         names.update(objective[0].owns, objective[1].owns)
     elif trained:
         names.update(TRAINING_OWNS, *(c.owns for c in objective))
+        names.update(TAU_OWNS if "tau" in objective[1].owns else ())
         names.update(*(c.owns_with.get(parts["loss"], ()) for c in objective))
     for part in SELECTED_PARTS:
         if part in names:
@@ -307,6 +313,12 @@ def switched_off_by(
     return conditions
 
 
+def contrasts_classes(framework: object) -> bool:
+    """True if views are contrasted by the classes of their images: no score of it is label-free."""
+    row = COMPONENT["framework"].get(str(framework))
+    return row is not None and row.needs_labels and row.pairs_views
+
+
 def num_others(framework: str, batch_size: int) -> int:
     """Negatives that a batch has for a query: the other samples, in simclr in both their views."""
     return COMPONENT["framework"][framework].views_of_negatives * (batch_size - 1)
@@ -316,6 +328,8 @@ def owners_of(name: str) -> str:
     """Who owns the hyperparameter `name`, for a reader: `loss dclw`, `training`, `views two`."""
     if name in TRAINING_OWNS or name in trial_owns():
         return "training" if name in TRAINING_OWNS else "every trial"
+    if name in TAU_OWNS:
+        return "every loss that owns tau"
     by_part: dict[str, list[str]] = {}
     for part, components in COMPONENT.items():
         for c in (*components.values(), *(ROWS if part == "encoder" else ())):

@@ -183,7 +183,8 @@ class Component:
       what `all_pairs` owns, which is applied outside; the rest of what they own comes by name.
     - encoder: nothing else; a module with `num_features` that maps (N, 3, H, W) to features.
     - optimizer: parameter groups in torch's form, then lr by name; a `torch.optim.Optimizer`. Of
-      what it owns, `decay_exclude` is applied outside, to the groups.
+      what it owns, `decay_exclude` is applied outside, to the groups, and `grad_clip` to the
+      gradients.
     - lr_schedule: a `train.optim.Moment`; the share of the peak rate at that step.
     - linear_probe: as the `impl` of a metric of images; gives linear_top1 and linear_top5. It may
       take `redraw`, which maps an epoch 0, 1, ... to the bank's features of views, cropped and

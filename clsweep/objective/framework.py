@@ -13,7 +13,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -153,6 +154,11 @@ class ComparingFramework(Framework):
     """A framework with a comparison, whose regularizer draws anew in every epoch."""
 
     comparison: Comparison
+
+    def compare_at(self, tau: float) -> None:
+        """Have the loss take this temperature from now on."""
+        criterion = partial(self.comparison.criterion, tau=tau)
+        self.comparison = replace(self.comparison, criterion=criterion)
 
     @property
     def epoch_draws(self) -> Generator:

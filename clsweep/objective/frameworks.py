@@ -57,6 +57,17 @@ class SimCLR(PairFramework):
         return [criterion(z[a], z[b], negatives=both, **_chosen(e, a)) for a, b in ((i, j), (j, i))]
 
 
+class SupCon(SimCLR):
+    """All views of the batch at once: those of one class are positives (SupCon Eq. 2)."""
+
+    def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
+        assert labels_N is not None
+        units = prepared["unit"]
+        base = self.comparison.criterion(torch.cat([*units.values()]), labels_N.repeat(len(units)))
+        num_pairs = len(self.comparison.pairs)
+        return self.comparison.total(base[None], self.comparison.regularize(prepared), num_pairs)
+
+
 class KeyFramework(MomentumFramework):
     """Queries, online, against keys of the momentum encoder.
 

@@ -321,6 +321,36 @@ def decoupled_cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     return mean_loss(*_class_terms(logits_NC, labels_N), coupled=False)
 
 
+def supcon(z_ND: Tensor, labels_N: Tensor, tau: float) -> Tensor:
+    """Supervised contrastive loss (SupCon Eq. 2, L_out): l_i = -mean_p log(exp(s_ip/tau) / sum_a
+    exp(s_ia/tau)), the mean over anchors i, where Eq. 2 has their sum.
+
+    p are the other rows of the anchor's class, a all rows but the anchor. The authors' code also
+    multiplies by tau / 0.07.
+
+    Args:
+        z_ND: float (N, D), L2-normalised: all views of all samples, two of each or more.
+        labels_N: int64 (N,), the class of each row.
+        tau: temperature, > 0.
+
+    Raises:
+        ValueError: shapes or types that do not fit, N < 2, tau <= 0.
+    """
+    check_positive(tau=tau)
+    check_views(z_ND, z_ND, 2, "positives")
+    if labels_N.shape != z_ND.shape[:1] or labels_N.dtype != torch.int64:
+        given = f"{labels_N.dtype} {shape_of(labels_N)}"
+        raise ValueError(f"labels: expected int64 ({len(z_ND)},), given {given}")
+    z_ND = wide(z_ND)
+    with no_autocast(z_ND):
+        logits_NN = z_ND @ z_ND.T / tau
+    own_NN = torch.eye(len(z_ND), dtype=torch.bool, device=z_ND.device)
+    positive_NN = (labels_N[:, None] == labels_N) & ~own_NN
+    others_N = torch.logsumexp(logits_NN.masked_fill(own_NN, -torch.inf), dim=1)
+    positives_N = (logits_NN * positive_NN).sum(1) / positive_NN.sum(1)
+    return (others_N - positives_N).mean()
+
+
 def npc_multiplier(
     z1_ND: Tensor,
     z2_ND: Tensor,

@@ -122,7 +122,8 @@ def side_schema(name: str) -> pa.Schema:
         *_fields(_WHOLE, "epoch"),
         *_LOSS_FIELDS,
         # lr: the rate of the last step; in `trials` it is the setting, before lr_rule and schedule
-        *_fields(_REAL, "lr", "time_s", "images_per_s"),
+        # the same of weight_decay and tau, which are null where they have no schedule
+        *_fields(_REAL, "lr", "weight_decay", "tau", "time_s", "images_per_s"),
         *metric_fields(),
         *_fields(_REAL, *(row.name for row in DIAGNOSTICS)),  # where the encoder was scored
     )

@@ -17,6 +17,7 @@ from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.score_table import adjusted_for_seeds, best_level, row_means, without_gaps
 from clsweep.analysis.sweep import Sweep
+from clsweep.catalog.ownership import contrasts_classes
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
 from clsweep.statistics.column_formulas import REASON_COLUMNS
@@ -62,7 +63,8 @@ OVERALL = "all"
 
 def picks(of: Statistics) -> pd.DataFrame:
     """A row of `PICK_COLUMNS` for each objective and score without labels, then for all that are
-    scored alike together; none where the metric needs no labels itself.
+    scored alike together; none where the metric needs no labels itself, and none of objectives that
+    contrast by labels.
 
     The regret is among the configurations that were tried. Its interval is that of the seeds' noise
     and covers a pick that the same noise has favoured; with one seed there is none. Failed trials
@@ -74,7 +76,16 @@ def picks(of: Statistics) -> pd.DataFrame:
         for name, mode in label_free_modes(data.metric).items()
         if name in trials and trials[name].notna().any()
     }
-    measured = [sweep.measured for sweep in data.spaces]
+    by_labels = (
+        {
+            name
+            for name, framework in trials.groupby("objective")["framework"].first().items()
+            if contrasts_classes(framework)
+        }
+        if "framework" in trials
+        else set[Any]()
+    )
+    measured = [each.measured for each in data.spaces if each.objective not in by_labels]
     groups = [(sweep.objective, [sweep]) for sweep in measured]
     for yardstick, group in data.scored_alike(measured).items():
         if len(group) > 1:

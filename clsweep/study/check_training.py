@@ -125,7 +125,10 @@ class TrainingChecks:
             self.mistake("batch_size", f"expected at most {available}, given {largest}")
         of_owned = {
             "num_negatives": self.check_negatives,
-            "momentum_end": self.check_momentum,
+            "momentum_end": lambda: self.check_end("momentum_end", "momentum_schedule"),
+            "weight_decay_end": self.check_decay,
+            "tau_end": lambda: self.check_end("tau_end", "tau_schedule"),
+            "tau_period": lambda: self.check_end("tau_period", "tau_schedule"),
             "whitening_size": self.check_whitening,
             "crop_scale": lambda: self.require_at_most("crop_scale", "crop_max"),
             "jitter_hue": self.check_hue,
@@ -139,6 +142,11 @@ class TrainingChecks:
         if (warmup := self.highest("warmup_epochs")) >= fewest_epochs > 0:
             fewer = f"fewer warm-up epochs than the {fewest_epochs} epochs"
             self.mistake("warmup_epochs", f"expected {fewer}, given {warmup}")
+        if "lr_decay_share" in self.owned and fewest_epochs > 0:
+            most = 1 - warmup / fewest_epochs
+            if (share := self.highest("lr_decay_share")) > most:
+                left = f"at most {setting(most)}, what {warmup} warm-up epochs leave"
+                self.mistake("lr_decay_share", f"expected {left}, given {setting(share)}")
         self.check_workers()
         self.check_chunks()
         self.check_norm_groups()
@@ -291,15 +299,21 @@ class TrainingChecks:
 
     # Epochs.
 
-    def check_momentum(self) -> None:
-        """The momentum rises, and where it stays its end would be read by nothing."""
-        name, start, end = "momentum_end", self.highest("momentum"), self.lowest("momentum_end")
-        is_constant = self.points("momentum_schedule") == [("constant",)]
+    def check_end(self, name: str, schedule: str) -> None:
+        """Refuse the end of a schedule that is constant, and a momentum that falls."""
+        is_constant = self.points(schedule) == [("constant",)]
         if is_constant and self.where(name)[-2:] == ("base", name):
-            self.mistake(name, "has no effect while momentum_schedule is constant")
-        elif start > end:
+            self.mistake(name, f"has no effect while {schedule} is constant")
+        elif name == "momentum_end" and (start := self.highest("momentum")) > self.lowest(name):
             least = f"expected at least momentum, {setting(start)}"
-            self.mistake(name, f"{least}, given {setting(end)}")
+            self.mistake(name, f"{least}, given {setting(self.lowest(name))}")
+
+    def check_decay(self) -> None:
+        """A weight decay of 0 says that nothing decays."""
+        self.check_end("weight_decay_end", "weight_decay_schedule")
+        if "cosine" in self.points("weight_decay_schedule")[0] and not self.lowest("weight_decay"):
+            begins = "expected more than 0, where weight_decay_schedule begins, given 0"
+            self.mistake("weight_decay", begins)
 
     def check_first_epochs(self, num_train: int) -> None:
         """Values that differ only beyond the last epoch train alike."""

@@ -19,7 +19,7 @@ from clsweep.analysis.contrast import Contrast
 from clsweep.analysis.image_intervals import IMAGES, NEW, TrialHits
 from clsweep.analysis.reproduce import Printed
 from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
-from clsweep.catalog.ownership import evaluation_params, metric_params
+from clsweep.catalog.ownership import contrasts_classes, evaluation_params, metric_params
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError, nearest
 from clsweep.results.reading import CellTables, StudyTables, to_frame
@@ -29,7 +29,7 @@ from clsweep.study.paper_tables import PaperTable, parse_paper_table
 from clsweep.study.space import declared_axes, declared_spaces, only_swept
 from clsweep.sweeps import study_data
 from clsweep.sweeps.fresh_seeds import fresh_scores, on_fresh_seeds, top_of
-from clsweep.sweeps.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES
+from clsweep.sweeps.notes import CAPACITY, OF_A_LOSS, SCORED_ON_TEST, SIZES, WITH_LABELS
 from clsweep.sweeps.per_image import hits_in
 from clsweep.sweeps.study_data import LOSSES, Confirming, StudyData, contrasts_of
 from clsweep.sweeps.tidy import LABEL_NAMES
@@ -379,6 +379,9 @@ def _notes(study: StudyTables) -> list[str]:
     again = f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"
     notes = [again] if _is_again(study) else []
     notes += [f"{name}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
+    sections = study.study["objectives"].items()
+    if names := [n for n, section in sections if contrasts_classes(section.get("framework"))]:
+        notes.append(WITH_LABELS.format(names=" and ".join(names)))
     swept = {name for space in declared_spaces(study.study).values() for name in space}
     if sizes := [size for size in SIZES if size in swept]:
         notes.append(CAPACITY.format(names=" and ".join(sizes)))

@@ -43,6 +43,10 @@ OF_A_LOSS = (
     "{metric}: each objective has a scale of its own, which its settings change as well. A lower "
     "loss need not be a better encoder"
 )
+WITH_LABELS = (
+    "{names} trains on the classes of its images: its scores are those of supervised training, and "
+    "none of them was reached or picked without labels"
+)
 # What a table of scores is of where `evaluation` says so.
 SCORED_ON_TEST = (
     "scored on the test split, after training on all training images. Nothing was held back to "

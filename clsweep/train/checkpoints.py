@@ -162,7 +162,7 @@ class TrialCheckpointer:
         result = {
             n: value
             for n, value in self.rows[-1].items()
-            if n not in ("epoch", "lr", "time_s", "images_per_s")
+            if n not in ("epoch", "lr", "weight_decay", "tau", "time_s", "images_per_s")
         }
         result |= {
             "status": "stopped" if self.epochs_trained < self._config["epochs"] else "finished",

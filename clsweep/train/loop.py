@@ -41,8 +41,9 @@ from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, 
 from clsweep.train.leaves import require_trained
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
-from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr
+from clsweep.train.optim import peak_lr
 from clsweep.train.progress_reporter import ProgressReporter, ReportProgress
+from clsweep.train.schedules import Schedules, begin_step
 from clsweep.train.state import (
     AfterStep,
     EpochUnderWay,
@@ -232,8 +233,8 @@ def train_epoch(
     reporter: ProgressReporter | None = None,
     after_step: AfterStep | None = None,
 ) -> Row:
-    """One pass over the training split, or what is left of the one under way: mean losses, and the
-    learning rate of the last step.
+    """One pass over the training split, or what is left of the one under way: mean losses, and of
+    the last step the learning rate, and weight decay and tau where they have a schedule.
 
     Args:
         state: advanced to the end of the epoch.
@@ -252,22 +253,25 @@ def train_epoch(
     model.train()
     if not so_far.step:
         state.begin_epoch()
-    num_steps, num_warmup_steps = config["epochs"] * per_epoch, config["warmup_epochs"] * per_epoch
-    lr = partial(
-        lr_at, peak=peak_lr(config), num_steps=num_steps, num_warmup_steps=num_warmup_steps,
-        schedule=build_schedule(config),
-    )  # fmt: skip
-    of_steps = {"config": config, "watched": watched_parameters(state.objective.encoder)}
+    schedules, num_steps = Schedules(config, per_epoch), config["epochs"] * per_epoch
+    of_steps: dict[str, Any] = {
+        "config": config,
+        "watched": watched_parameters(state.objective.encoder),
+    }
     epoch_batches = batches(images, config, state.epoch, state.view_generator, so_far.step)
     for step, batch in enumerate(epoch_batches, start=state.epoch * per_epoch + so_far.step):
-        so_far.lr = lr(step)
+        values = schedules.at(step)
+        so_far.lr = values["lr"]
+        if "tau" in values:
+            of_steps["config"] = MappingProxyType({**config, "tau": values["tau"]})
+        begin_step(state, values)
         _take_step(state, model, batch, (step + 1) / num_steps, of_steps)
         if reporter is not None:
             reporter.step(so_far.step + 1, so_far.totals[0])
         so_far.end_step(after_step)
     state.epoch, state.under_way = state.epoch + 1, None
     total, base, regularizer = (so_far.totals / per_epoch).tolist()
-    row = {"train_loss": total, "base_loss": base, "lr": so_far.lr}
+    row = {"train_loss": total, "base_loss": base, **schedules.at(state.epoch * per_epoch - 1)}
     return row | {"regularizer_loss": regularizer} if so_far.is_regularized else row
 
 
@@ -279,7 +283,6 @@ def _take_step(
     """
     assert state.under_way is not None
     so_far = state.under_way
-    set_lr(state.optimizer, so_far.lr)
     state.objective.begin_step(progress)
     state.optimizer.zero_grad(set_to_none=True)
     prepared, losses = accumulate_gradient(state, model, batch)

@@ -88,6 +88,14 @@ def milestones(at: Moment, *, lr_milestones: str, lr_gamma: float) -> float:
     return lr_gamma**passed
 
 
+def wsd(at: Moment, *, lr_decay_share: float) -> float:
+    """1, and 1 - sqrt(d) where a share d of the decay is done, which takes the last lr_decay_share
+    of all steps (Hägele et al. 2024; the decay of MiniCPM, Hu et al. 2024, is exponential).
+    """
+    num_decaying = lr_decay_share * at.num_steps
+    return 1 - math.sqrt(max(0.0, 1 - (at.num_steps - at.step) / num_decaying))
+
+
 def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
     """One of torch's optimisers with its methods as they are written.
 
@@ -107,9 +115,12 @@ _AdamW = _uncompiled(torch.optim.AdamW)
 
 def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
     """The trial's optimiser at its peak rate; biases and normalisation (one-dimensional parameters)
-    are not decayed unless `decay_exclude` is "none"; one of a single number never is.
+    are not decayed unless `decay_exclude` is "none"; one of a single number never is. Its steps
+    clip the gradient to `grad_clip`, which the loop has unscaled before and which is the same on
+    all workers.
     """
     owned = arguments(config, "optimizer")
+    longest = owned.pop("grad_clip", 0.0)
     least = 1 if owned.pop("decay_exclude", "norm_bias") == "none" else 2  # dimensions
     parameters = defaultdict[float, list[nn.Parameter]](list)
     for p in module.parameters():
@@ -117,9 +128,19 @@ def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim
             decays = p.ndim >= least and p.numel() > 1  # a scale alone never does
             parameters[config["weight_decay"] if decays else 0.0].append(p)
     groups: Groups = [{"params": p, "weight_decay": decay} for decay, p in parameters.items()]
+    for group in groups if config.get("weight_decay_schedule") == "cosine" else ():
+        group["scheduled"] = "weight_decay" if group["weight_decay"] else ""
     make = implementation(COMPONENT["optimizer"][config["optimizer"]])
     optimizer: torch.optim.Optimizer = make(groups, lr=peak_lr(config), **owned)
+    if longest:
+        every = [p for each in parameters.values() for p in each]
+        optimizer.register_step_pre_hook(lambda *_: _clip(every, longest))
     return optimizer
+
+
+def _clip(parameters: list[nn.Parameter], longest: float) -> None:
+    """Scale the gradient of all parameters together to a norm of at most `longest`."""
+    torch.nn.utils.clip_grad_norm_(parameters, longest, foreach=True)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -136,6 +157,13 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
             rate = torch.full((), lr, device=device)
     for group in groups:
         group["lr"] = rate
+
+
+def set_weight_decay(optimizer: torch.optim.Optimizer, decay: float) -> None:
+    """Set the weight decay of the next step, of the groups that have a schedule of it."""
+    for group in optimizer.param_groups:
+        if name := group.get("scheduled"):
+            group[name] = decay
 
 
 def sgd(groups: Groups, *, lr: float, sgd_momentum: float) -> torch.optim.Optimizer:
@@ -199,7 +227,11 @@ class _LARS(_SGD):
     """SGD with momentum whose gradients are those of LARS."""
 
     def __init__(self, groups: Groups, lr: float, momentum: float, trust: float, clip: bool):
-        rest = [{"params": g["params"], "lars_decay": g["weight_decay"]} for g in groups]
+        rest = [
+            {"params": g["params"], "lars_decay": g["weight_decay"],
+             "scheduled": "lars_decay" if g.get("scheduled") else ""}
+            for g in groups
+        ]  # fmt: skip
         # on a GPU one kernel, which skips a step of fp16 that overflows by itself
         fused = _lie_on(groups, "cuda")
         super().__init__(rest, lr=lr, momentum=momentum, fused=fused)

@@ -90,7 +90,7 @@ CALLED = [row for row in (*COMPONENTS, *DATASETS, *METRICS, *DIAGNOSTICS) if row
 TAKEN = {
     "views": {"num_views"},
     "regularizer": set(PARAM) - {"lam"},
-    "optimizer": set(PARAM) - {"decay_exclude"},
+    "optimizer": set(PARAM) - {"decay_exclude", "grad_clip"},
 }
 
 
@@ -241,9 +241,10 @@ def test_every_framework_takes_every_regularizer_and_pair_frameworks_all_views()
             parts = {**named, "loss": losses[-1], "regularizer": "dimcl", "views": views}
             if ownership.refusal(parts, "digits"):
                 refused.add((framework.name, views))
-    # the loss itself; nothing keeps it from collapse; it pairs no views
+    # the loss itself; nothing keeps it from collapse; it pairs all views, or none
     assert refused == {
         ("barlow_twins", "barlow"), ("lejepa", "none"),
+        *(("supcon", views) for views in COMPONENT["views"] if views not in ("two", "all_pairs")),
         *(("supervised", views) for views in COMPONENT["views"] if views != "two"),
     }  # fmt: skip
 

@@ -139,7 +139,12 @@ def _variants() -> Iterator[tuple[str, Config]]:
         ("simsiam-cosine-none-two", {"linear_probe": "none"}),
         ("simsiam-cosine-none-two", {"linear_probe": "sgd"}),
         ("simclr-dcl-none-two", {"lr_schedule": "step"}),
+        ("simclr-dcl-none-two", {"lr_schedule": "wsd"}),
+        ("simclr-eqco-none-two", {"tau_schedule": "cosine"}),
+        ("swav-soft_cross_entropy-none-two", {"tau_schedule": "cosine", "tau_period": 1}),
+        ("nnclr-dclw-dimcl-two", {"tau_schedule": "cosine", "weight_decay_schedule": "cosine"}),
         ("simclr-dcl-none-two", {"optimizer": "adam"}),
+        ("dino-soft_cross_entropy-none-two", {"grad_clip": 0.2}),
         ("simclr-dcl-none-all_pairs", {"view_size": 12}),
         ("simclr-dcl-none-two", {"knn_weights": "uniform", "feature_layer": "projector"}),
         ("simclr-dcl-none-ecpp", {"augmentation": "mixup, random_erasing, gaussian_noise"}),
@@ -180,6 +185,7 @@ REPRESENTATIVES = (
     "barlow_twins-barlow-none-two", "vicreg-vicreg-none-two", "wmse-wmse-none-two",
     "lejepa-mse-sigreg-all_pairs", "swav-soft_cross_entropy-none-multicrop",
     "dino-soft_cross_entropy-none-multicrop", "nnclr-infonce-barlow-two",
+    "supcon-supcon-dimcl-all_pairs",
     "supervised-cross_entropy-barlow-two", "supervised-decoupled_cross_entropy-none-two",
 )  # fmt: skip
 

@@ -72,8 +72,20 @@ FREEZING = {
         ("dino", {"freeze_epochs": 2, "optimizer": "adamw"}),
     )
 }
-RUNS = {**CASES, FIRST: changed(FIRST), **CHANGED, **CHANGED_TOO, **FREEZING, "critic": CRITIC}
-FAST = (*REPRESENTATIVES, *CHANGED, *FREEZING, "critic")
+SCHEDULES = {"weight_decay_schedule": "cosine", "tau_schedule": "cosine", "tau_period": 2}
+SCHEDULED = {
+    f"{FIRST}-scheduled": changed(FIRST, lr_schedule="wsd", lr_decay_share=0.5, **SCHEDULES)
+}
+RUNS = {
+    **CASES,
+    FIRST: changed(FIRST),
+    **CHANGED,
+    **CHANGED_TOO,
+    **FREEZING,
+    **SCHEDULED,
+    "critic": CRITIC,
+}
+FAST = (*REPRESENTATIVES, *CHANGED, *FREEZING, *SCHEDULED, "critic")
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.evaluation import augmented_features, score_encoder
 from clsweep.train.images import Batch, batches
 from clsweep.train.loop import accumulate_gradient, gather_all
+from clsweep.train.schedules import Schedules, begin_step
 from clsweep.train.state import new_state
 from tests.contracts.combinations import BATCH, CASES, Config, some_digits
 
@@ -38,6 +39,7 @@ STEPS = 3
 SIZES = (2, 4)
 # partners are mixed in from the whole batch
 AUGMENTED = "simclr-dcl-none-ecpp-augmentation=mixup, random_erasing, gaussian_noise"
+SCHEDULED = "nnclr-dclw-dimcl-two-tau_schedule=cosine-weight_decay_schedule=cosine"
 FROZEN = "swav-soft_cross_entropy-none-two-frozen"  # some parameters without a gradient
 SUB_BATCHES = "wmse-wmse-none-two-sub_batches"  # which samples are whitened together is drawn
 TIMM = "simclr-dcl-none-ecpp-timm"  # its norms have an activation behind them
@@ -49,10 +51,12 @@ FAST = (
     "moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-eqco-barlow-two-chunked",
     "moco-infonce-none-two-key_norm=shuffle-norm_group=4-chunked", "simo-dcl-abscl-core",
     "byol-cosine-dimcl-all_pairs", "simsiam-cosine-abscl-two",
+    "supcon-supcon-dimcl-all_pairs-chunked",
     "barlow_twins-barlow-dimcl-ecpp-chunked", "vicreg-vicreg-none-two-chunked",
     "wmse-wmse-none-two-chunked", SUB_BATCHES, "lejepa-mse-sigreg-multicrop-chunked",
-    "swav-soft_cross_entropy-none-multicrop-chunked", "dino-soft_cross_entropy-none-two", FROZEN,
-    "nnclr-dclw-dimcl-two", "supervised-cross_entropy-dimcl-two-chunked",
+    "swav-soft_cross_entropy-none-multicrop-chunked",
+    "dino-soft_cross_entropy-none-two-grad_clip=0.2", FROZEN,
+    SCHEDULED, "supervised-cross_entropy-dimcl-two-chunked",
 )  # fmt: skip
 # With these every loss, regularizer, kind of views, memory and batch norm; whatever draws or counts
 # over the batch.
@@ -121,6 +125,7 @@ def train(config: Config) -> Run:
     for step, batch in enumerate(
         batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)
     ):
+        begin_step(state, Schedules(config, STEPS).at(step))
         state.optimizer.zero_grad()
         prepared, losses = accumulate_gradient(state, model, in_float64(batch))
         run["loss"].append(losses.total.detach())

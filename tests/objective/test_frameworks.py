@@ -27,6 +27,7 @@ from clsweep.objective.frameworks import (
     SimCLR,
     SiMo,
     SimSiam,
+    SupCon,
     Supervised,
 )
 from clsweep.objective.targets import DINO
@@ -302,6 +303,20 @@ def test_supervised_is_the_cross_entropy_of_every_view_and_regularizes_its_featu
     base = mean([F.cross_entropy(logits[view], LABELS) for view in (0, 1)])
     regularizer = losses.barlow(online[0], online[1])
     torch.testing.assert_close(out.total, 0.2 * regularizer + 0.8 * base)
+
+
+def test_supcon_compares_the_views_of_all_images_by_class_at_once():
+    objective = build(SupCon, partial(losses.supcon, tau=0.2))
+    embeddings = objective(images())
+    out = objective.loss(objective.prepare(embeddings, generator()), LABELS)
+    rows = [F.normalize(embeddings["online"][view], dim=1) for view in (0, 1)]
+    logits = torch.cat(rows) @ torch.cat(rows).T / 0.2
+    classes, terms = [*LABELS.tolist()] * 2, []
+    for i in range(2 * N):
+        others = [a for a in range(2 * N) if a != i]
+        whole = torch.logsumexp(logits[i, others], dim=0)
+        terms.append(mean([whole - logits[i, p] for p in others if classes[p] == classes[i]]))
+    torch.testing.assert_close(out.total, mean(terms), rtol=1e-10, atol=1e-10)
 
 
 def test_critic_scores_pairs_by_dot_products_of_two_networks():

@@ -27,6 +27,7 @@ from clsweep.objective.losses import (
     dimcl,
     infonce,
     npc_multiplier,
+    supcon,
 )
 from tests.objective.loops import (
     BLOCKWISE,
@@ -128,6 +129,48 @@ def test_alignment_has_a_finite_gradient_where_views_coincide(dtype, align_alpha
     value, grad = value_and_grad(partial(align_uniform, align_alpha=align_alpha), z1_ND, z2_ND)
     assert_finite(value, grad)
     assert value == align_uniform(z1_ND, z2_ND, align_weight=0.0), "no distance, no alignment term"
+
+
+# Positives by class.
+
+
+@pytest.mark.parametrize("tau", [0.07, 0.5])
+@pytest.mark.parametrize("classes", [[0, 1, 0, 2], [3, 3, 3], [0, 1, 2]])
+def test_supcon_is_equation_2_of_its_paper(classes, tau):
+    """-1/|P(i)| sum_p log(exp(z_i z_p / tau) / sum_a exp(z_i z_a / tau)), of two views of each;
+    the mean over anchors. Where no two images share a class it is infonce.
+    """
+    pair = views(len(classes), 3)
+
+    def loops(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
+        rows, of = [*z1_ND, *z2_ND], [*classes, *classes]
+        total = torch.zeros((), dtype=torch.float64)
+        for i, anchor in enumerate(rows):
+            others = [a for a in range(len(rows)) if a != i]
+            whole = sum(torch.exp(dot(anchor, rows[a]) / tau) for a in others)
+            positives = [p for p in others if of[p] == of[i]]
+            for p in positives:
+                share = torch.exp(dot(anchor, rows[p]) / tau) / whole
+                total = total - torch.log(share) / len(positives)
+        return total / len(rows)
+
+    def ours(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
+        return supcon(torch.cat([z1_ND, z2_ND]), torch.tensor([*classes, *classes]), tau)
+
+    assert_same(ours, loops, *pair)
+    if len({*classes}) == len(classes):
+        assert_same(ours, partial(infonce, tau=tau), *pair)
+
+
+def test_supcon_is_finite_and_refuses_what_does_not_fit():
+    z_ND, _ = views(4, 3, dtype=torch.bfloat16)
+    labels_N = torch.tensor([0, 0, 1, 1])
+    value = supcon(z_ND, labels_N, 0.005)
+    assert value.dtype == torch.float32
+    assert torch.isfinite(value)
+    for wrong in ((z_ND, labels_N[:3], 0.1), (z_ND, labels_N.float(), 0.1), (z_ND, labels_N, 0.0)):
+        with pytest.raises(ValueError, match=r"labels: expected int64|tau"):
+            supcon(*wrong)
 
 
 # Losses without negatives.

@@ -39,6 +39,12 @@ def test_what_the_scores_would_have_picked(trials):
     assert (lines["best or picked"].astype(float) >= lines["picked"].astype(float)).all()
 
 
+def test_nothing_is_picked_without_labels_of_what_trained_with_them(trials):
+    framework = trials["objective"].map({"dcl": "simclr", "simclr": "supcon"})
+    table = clsweep.analyse(trials.assign(framework=framework)).picks()
+    assert set(table["objective"]) == {"dcl"}
+
+
 def test_a_metric_without_labels_judges_none(trials):
     assert clsweep.analyse(trials, metric="rankme").picks().empty
     assert clsweep.analyse(trials.drop(columns=["rankme", "uniformity"])).picks().empty

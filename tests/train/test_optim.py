@@ -1,5 +1,6 @@
 """The schedule and the optimiser against formulas written out by hand."""
 
+import math
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ def config(**changes: Any) -> dict[str, Any]:
     return {
         "lr": 0.2, "batch_size": 64, "lr_rule": "none", "weight_decay": 0.1, "optimizer": "sgd",
         "sgd_momentum": 0.9, "lars_trust": 0.02, "lars_clip": False, "adam_beta1": 0.8,
-        "adam_beta2": 0.95, "decay_exclude": "norm_bias", **changes,
+        "adam_beta2": 0.95, "decay_exclude": "norm_bias", "grad_clip": 0.0, **changes,
     }  # fmt: skip
 
 
@@ -78,6 +79,19 @@ def test_steps_are_torchs_at_whole_epochs(shares, epochs):
             reference.step()
 
 
+@pytest.mark.parametrize("share", [0.25, 0.9, 1.0])
+def test_wsd_is_the_peak_and_then_one_less_a_root(share):
+    """Hägele et al. (2024): from step N - D on, D = share N, it is 1 - sqrt((n - (N - D)) / D)."""
+    num_warmup = PER_EPOCH if share < 1 else 0
+    actual = rates({"lr_schedule": "wsd", "lr_decay_share": share}, num_warmup)
+    last, decaying = len(actual), share * len(actual)
+    for n, rate in enumerate(actual[num_warmup:], start=num_warmup):
+        done = (n - (last - decaying)) / decaying
+        expected = 0.7 if n <= last - decaying else 0.7 * (1 - done**0.5)
+        assert rate == pytest.approx(expected, rel=1e-10, abs=1e-12), n
+    assert sum(rate < 0.7 for rate in actual[num_warmup:]) == pytest.approx(decaying, abs=1.1)
+
+
 def network() -> nn.Sequential:
     torch.manual_seed(0)
     module = nn.Sequential(
@@ -135,6 +149,30 @@ def test_three_steps_of_lars(trust, decay, clip):
         actual = {name: p.detach() for name, p in trained.items()}
         torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
     assert any(clipped) == (trust == 5.0)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_a_longer_gradient_is_clipped_to_the_norm_of_all_weights_together(name):
+    """l > c: g c / (l + 1e-6), l the root of the sum of all squares; else g. Then torch's own step.
+    A weight that has no gradient, as a frozen one, counts nothing.
+    """
+    lengths, moved = [], []
+    for is_ours in (True, False):
+        module = network()
+        clip = {"grad_clip": 0.5} if is_ours else {"grad_clip": 0.0}
+        optimizer = build_optimizer(module, config(optimizer=name, **clip))
+        trained = [p for p in module.parameters() if p.requires_grad]
+        for size in (3.0, 0.01, 2.0):
+            optimizer.zero_grad()
+            (size * module(torch.ones(2, 3, 5, 5, dtype=torch.float64)).square().mean()).backward()
+            length = math.sqrt(sum(g * g for p in trained for g in p.grad.flatten().tolist()))
+            lengths.append(length)
+            for p in trained if not is_ours and length > 0.5 else ():
+                p.grad *= 0.5 / (length + 1e-6)
+            optimizer.step()
+        moved.append([p.detach().clone() for p in module.parameters()])
+    assert max(lengths) > 0.5 > min(lengths)
+    torch.testing.assert_close(*moved, rtol=1e-10, atol=1e-10)
 
 
 def test_clipped_lars_moves_a_weight_of_zeros_as_sgd_and_none_without_gradient():

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from clsweep.errors import RequestError
 from clsweep.train.contracts import in_one_graph
 from clsweep.train.images import Batch, batches
-from clsweep.train.loop import accumulate_gradient
+from clsweep.train.loop import accumulate_gradient, train_epoch
 from clsweep.train.state import Precision, TrialState, new_state
 from tests.contracts.combinations import (
     BATCH,
@@ -88,6 +88,21 @@ def test_a_scaled_loss_scales_the_gradient_of_chunks():
     for p, q in zip(plain.objective.parameters(), scaled.objective.parameters(), strict=True):
         if p.grad is not None:
             torch.testing.assert_close(q.grad, 1024 * p.grad, rtol=1e-4, atol=1e-3)
+
+
+def test_a_scaled_gradient_is_clipped_as_it_is_after_the_scale_is_out():
+    """fp16's scaler again. A clip of the scaled gradient would be shorter, a thousand times."""
+    config = CASES["simclr-dcl-none-two"] | {"sgd_momentum": 0.0}
+    moved = []
+    for clip, scale in ((0.05, None), (0.05, 1024.0), (0.0, None)):
+        state = new_state(config | {"grad_clip": clip}, CPU)
+        before = [p.detach().clone() for p in state.objective.parameters()]
+        state.scaler = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, enabled=bool(scale))
+        train_epoch(state, state.objective, some_digits(BATCH), config)
+        after = [p.detach() for p in state.objective.parameters()]
+        moved.append(torch.cat([(q - p).flatten() for p, q in zip(before, after, strict=True)]))
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-4, atol=1e-7)
+    assert moved[0].norm() < 0.9 * moved[2].norm()
 
 
 def test_half_types_end_at_the_embeddings():
