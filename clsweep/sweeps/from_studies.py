@@ -105,6 +105,12 @@ def of_studies(
         confirmable=_confirmable(named, name),
         confirming={study.path: _confirming(study) for study in studies},
         contrasts=contrasts,
+        base={
+            f"{before}{objective}": {**(tree.get("base") or {}), **((own or {}).get("base") or {})}
+            for before, study in named.items()
+            for tree in [study.study]
+            for objective, own in tree["objectives"].items()
+        },
         hits={m: TrialHits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
 
