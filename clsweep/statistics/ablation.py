@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from clsweep.analysis import ablation as analysis
+from clsweep.analysis.reasons import TEXTS
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, interval, joined
 from clsweep.statistics import charts
@@ -12,8 +13,10 @@ from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, between, whole_number
-from clsweep.sweeps.notes import records_of
+from clsweep.sweeps.notes import records_of, text_in
 from clsweep.sweeps.study_data import StudyData
+
+_NO_DEFAULT = TEXTS["FROM_FIRST"].partition(":")[0]  # as a note has it
 
 
 def ablation(of: Statistics) -> pd.DataFrame:
@@ -35,14 +38,15 @@ def ablations(frame: pd.DataFrame, words: Wording) -> Sentences:
             for row in (*steps, total)
         }
         gains = [f"{_change(r)} gains {seen[r['step']]}" for r in steps if r["low"] > 0]
+        begin = "first setting" if _NO_DEFAULT in text_in(total["note"]) else "default"
         whole = f"all changes {seen[total['step']]}"
         if gains:
             also = f"; {whole}" if len(steps) > 1 else ""
-            out.append(f"{name}, from its default to its best setting: {joined(gains)}{also}.")
+            out.append(f"{name}, from its {begin} to its best setting: {joined(gains)}{also}.")
         elif not steps:
-            out.append(f"{name}: its default is the best setting tried.")
+            out.append(f"{name}: its {begin} is the best setting tried.")
         else:
-            which = f"Which change from the default of {name} to its best setting gains anything"
+            which = f"Which change from the {begin} of {name} to its best setting gains anything"
             out.append(Unresolved(f"{which} is not resolved ({whole})."))
     return tuple(out)
 
