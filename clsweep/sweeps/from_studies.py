@@ -105,14 +105,19 @@ def of_studies(
         confirmable=_confirmable(named, name),
         confirming={study.path: _confirming(study) for study in studies},
         contrasts=contrasts,
-        base={
-            f"{before}{objective}": {**(tree.get("base") or {}), **((own or {}).get("base") or {})}
-            for before, study in named.items()
-            for tree in [study.study]
-            for objective, own in tree["objectives"].items()
-        },
+        base=_base_of(named),
         hits={m: TrialHits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
+
+
+def _base_of(named: Named) -> dict[str, dict[str, Any]]:
+    """Objective -> what its study sets, which may be swept too."""
+    return {
+        f"{before}{name}": {**(tree.get("base") or {}), **((own or {}).get("base") or {})}
+        for before, study in named.items()
+        for tree in [study.study]
+        for name, own in tree["objectives"].items()
+    }
 
 
 def _require_alike(studies: Sequence[StudyTables]) -> None:
