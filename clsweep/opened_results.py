@@ -15,6 +15,7 @@ from clsweep.statistics.computed import Statistics
 from clsweep.study.factors import factor_cells, with_factors
 from clsweep.sweeps import from_studies
 from clsweep.sweeps.fresh_seeds import on_fresh_seeds
+from clsweep.sweeps.from_table import epochs_beside
 from clsweep.sweeps.study_cells import CellData, cells_of_study, whole_data
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ class Results(Statistics):
         return from_studies.side_table(self._studies, kind, self.data)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
+        if self._given:
+            return epochs_beside(self._given, trials)
         return from_studies.epochs_of(self._studies, trials, metric=self.data.metric)
 
     def printed(self, within: float | None) -> list[Printed]:
@@ -264,6 +267,12 @@ class Results(Statistics):
 
         return self.compute(tuning_cost, within=self.near(within))
 
+    def ablation(self) -> pd.DataFrame:
+        """The gain of each change from the default to the best setting (`analysis.ablation`)."""
+        from clsweep.statistics.ablation import ablation
+
+        return self.compute(ablation)
+
     def recommend(self) -> pd.DataFrame:
         """The best configuration of each objective, and the one whose worst neighbour is best."""
         from clsweep.statistics.recommend import recommend
@@ -315,6 +324,14 @@ class Results(Statistics):
         from clsweep.statistics.learning import learning
 
         return self.compute(learning)
+
+    def fidelity(self, *, within: float | None = None) -> pd.DataFrame:
+        """Early epochs as judges of the last one: rank correlation, the loss of choosing by them,
+        and whether it is surely `within` so many points (`analysis.fidelity`).
+        """
+        from clsweep.statistics.fidelity import fidelity
+
+        return self.compute(fidelity, within=self.near(within))
 
     def health(self) -> pd.DataFrame:
         """Trials, failures, hours, devices and versions per objective."""

@@ -29,7 +29,7 @@ import threadpoolctl
 
 from tests import coverage_cells as planted
 from tests import coverage_measures as measures
-from tests.coverage_texts import COMMON, HEAD, LIMITS, STATISTICS, THIRD, TRIED
+from tests.coverage_texts import COMMON, CROSS_FITTED, HEAD, LIMITS, STATISTICS, THIRD, TRIED
 
 PAGE = Path(__file__).parents[1] / "clsweep/analysis/STATISTICS.md"
 TABLE = PAGE.with_name("coverage.csv")
@@ -215,7 +215,7 @@ def page(table):
                 f"- **{name}**: {columns[key]}.\n  *Assumes*: {assumed}\n  *Breaks*: {broken}"
             )
         parts.append("")
-    return "\n".join([*parts, LIMITS, TRIED])
+    return "\n".join([*parts, LIMITS, TRIED, CROSS_FITTED])
 
 
 def parser():

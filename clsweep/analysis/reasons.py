@@ -42,6 +42,7 @@ TEXTS = {
     "OTHER_SCALE": "not the paper's: {params}",
     "NO_NEIGHBOURHOOD": "no configuration has a neighbour in every direction",
     "NEIGHBOURS_FAILED": "each configuration has a neighbour that failed, or too few neighbours",
+    "NO_EARLY_SCORE": "no score before the last epoch: eval_every sets when a trial is scored",
     # It was measured, and nothing can be told: `UNRESOLVED`.
     "EQUAL_SCORES": "every trial has the same score",
     "EQUAL_MEANS": "every configuration has the same mean",
@@ -101,6 +102,7 @@ TEXTS = {
     "DEFAULT_WITHOUT_SCORE": "the default has no score",
     "DEFAULT_UNKNOWN": "no default of {params} is given",
     "DEFAULT_NOT_TRIED": "the default ({at}) is not among the configurations",
+    "FROM_FIRST": "no default among the settings: from the first one ({at})",
     "DEFAULT_NEAREST": "the nearest configuration stands for the default ({at})",
     # How sure the numbers are.
     "UNEVEN_CELLS": "the seed noise looks uneven (Cochran's test): tests by each setting's own",
@@ -128,6 +130,8 @@ TEXTS = {
     "BEST_NOT_USABLE": "{at} of the best setting is no usable value: by the surrogate its level is "
     "not surely near the best",
     "FULL_LENGTH": "by trials of full length alone: {stopped} of {trials} were stopped early",
+    "EARLY_OF_LONG": "lr_schedule {schedules}: this is about stopping these runs early, not about "
+    "runs planned as short, whose rate would have fallen by then",
     "FEW_SAMPLED": "{settings} sampled settings: intervals may be too narrow",
     "UNSEEN": "{settings} sampled settings may all miss a part of the space, of up to {percent} % "
     "(rule of three): no interval holds for what is worse there",

@@ -78,7 +78,7 @@ def sensitivity_rows(
     texts = dict.fromkeys(("method", "term", "cell", "opposite"), "")
     common: dict[str, Any] = dict.fromkeys(SENSITIVITY_COLUMNS, np.nan) | texts
     common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
-    if why := _unmeasurable(sweep, searched=searched):
+    if why := unmeasurable(sweep, searched=searched):
         return [{**common, **noted(why=why)}], None
     are_stopped = sweep.num_stopped and not sweep.failed[~sweep.alive].any()
     lost = sweep.lost(Reason.STOPPED_LEFT_OUT if are_stopped else Reason.LEFT_OUT)
@@ -141,7 +141,7 @@ def _cell(sweep: Sweep, term: str, row: dict[str, Any], order: Codes) -> dict[st
     return columns | {"effect_low": low, "effect_high": high}
 
 
-def _unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
+def unmeasurable(sweep: Sweep, *, searched: bool) -> Note | None:
     """Why there is nothing to measure; None where there is."""
     if sweep.not_measured and not searched:
         return sweep.not_measured

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +15,8 @@ from clsweep.display.printing import say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from clsweep.sweeps.foreign_sweep import ForeignSweep
     from clsweep.sweeps.import_table import ImportedTable
 
@@ -106,11 +109,9 @@ def _write(folder: str, imported: ImportedTable) -> None:
     """`trials.parquet` with what it says of itself; only an earlier import is replaced."""
     import json
 
-    import pyarrow as pa
-
     from clsweep.results.disk import Disk
     from clsweep.results.integrity import encode_table, schema_of
-    from clsweep.sweeps.from_table import OPTIONS_KEY
+    from clsweep.sweeps.from_table import EPOCHS_FILE, OPTIONS_KEY
 
     disk = Disk(folder)
     if disk.is_file("study.yaml"):
@@ -119,12 +120,24 @@ def _write(folder: str, imported: ImportedTable) -> None:
         metadata = schema_of(disk.read("trials.parquet")).metadata or {}
         if OPTIONS_KEY.encode() not in metadata:
             raise RequestError(f"{folder}: expected a new folder, found a table of trials")
+    options = {OPTIONS_KEY: json.dumps(imported.options)}
+    table = _table(imported.rows).replace_schema_metadata(options)
+    disk.write("trials.parquet", encode_table(table))
+    if imported.epochs:
+        disk.write(EPOCHS_FILE, encode_table(_table(imported.epochs)))
+    elif disk.is_file(EPOCHS_FILE):  # of an earlier import
+        disk.remove(EPOCHS_FILE)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The rows as columns."""
+    import pyarrow as pa
+
     columns = {}
-    for name in imported.rows[0]:
-        values = [row[name] for row in imported.rows]
+    for name in rows[0]:
+        values = [row[name] for row in rows]
         try:
             columns[name] = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # of several types: as texts
             columns[name] = pa.array([None if v is None else str(v) for v in values])
-    table = pa.table(columns).replace_schema_metadata({OPTIONS_KEY: json.dumps(imported.options)})
-    disk.write("trials.parquet", encode_table(table))
+    return pa.table(columns)

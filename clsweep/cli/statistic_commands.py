@@ -207,6 +207,29 @@ def importance(
 
 
 @with_groups
+def fidelity(
+    paths: ResultsPaths, within: Within = None, *, reading: ResultsOptions, style: OutputOptions
+) -> None:
+    """Can settings be chosen early? What choosing by an early epoch loses."""
+    from clsweep.cli.statistic_tables import print_with_sentences
+    from clsweep.statistics.fidelity import FIDELITY
+
+    results, following = reading.opened(paths), reading.command("recommend", paths)
+    frame = results.fidelity(within=within)
+    print_with_sentences(FIDELITY, frame, results, style=style, within=within, following=following)
+
+
+@with_groups
+def ablation(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
+    """From the default to the best setting: what each change gains, the largest first."""
+    from clsweep.cli.statistic_tables import print_with_sentences
+    from clsweep.statistics.ablation import ABLATION
+
+    results, following = reading.opened(paths), reading.command("recommend", paths)
+    print_with_sentences(ABLATION, results.ablation(), results, style=style, following=following)
+
+
+@with_groups
 def picks(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
     """The picks of scores without labels, and their loss by the metric."""
     from clsweep.cli.statistic_tables import print_statistic

@@ -15,6 +15,7 @@ from clsweep.cli.options import OutputOptions
 from clsweep.display.printing import Format, print_hints, print_next, print_note, print_table, say
 from clsweep.errors import RequestError
 from clsweep.statistics import reproduce as paper
+from clsweep.statistics.computed import of_each
 from clsweep.statistics.statistic import Statistic, filled, with_levels
 from clsweep.sweeps.notes import notes_of, records_of, reference_notes, version_notes
 
@@ -130,6 +131,19 @@ def print_statistic(
     meanings = statistic.explained(chosen, data, near)
     print_hints(left_out, meanings, explain=style.explain, command=style.command)
     print_next(following)
+
+
+def print_with_sentences(
+    statistic: Statistic,
+    frame: pd.DataFrame,
+    results: Results,
+    *,
+    within: float | None = None,
+    **how: Any,
+) -> None:
+    """The same, its verdict being what a report says of it."""
+    verdict = partial(of_each, results, statistic.sentences, within)
+    print_statistic(statistic, frame, results.data, within=within, verdict=verdict, **how)
 
 
 def print_robustness(

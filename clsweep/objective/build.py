@@ -117,6 +117,9 @@ def _with_owned(
     function = _chosen(config, part)
     if not isinstance(inspect.unwrap(function), type):
         return partial(function, **owned)
+    if "tau" in owned and config.get("tau_schedule", "constant") != "constant":
+        row = COMPONENT[part][config[part]]
+        raise PartError(f"{row.name}: a class takes tau once: expected tau_schedule constant", row)
     with torch.random.fork_rng(devices=[]):  # the other parts begin as without it
         made: Callable[..., Tensor] = function(**owned)
     return made

@@ -8,8 +8,10 @@ from functools import cache
 from operator import attrgetter
 
 from clsweep.statistics import (
+    ablation,
     compare,
     contrast,
+    fidelity,
     health,
     leaderboard,
     learning,
@@ -102,7 +104,9 @@ SECTIONS = (
         (tuning.TUNING_COST, tuning.BEST_OF_K),
         _of_space,
     ),
+    SectionOutline("ablation", "Which change gains?", (ablation.ABLATION,)),
     SectionOutline("learning", "How did training go?", (learning.LEARNING,)),
+    SectionOutline("fidelity", "Can settings be chosen early?", (fidelity.FIDELITY,)),
     SectionOutline(
         "mechanism", "What goes with the scores?", (mechanism.MECHANISM, mechanism.LINKS)
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ class ForeignTrial:
         results: the last value of each metric.
         labels: what else the tool noted of it; it may name the objective or the seed.
         length: how many reports it sent; None where its status is known without them.
+        reports: the results of each, in order, where the tool keeps them.
         returned: it is known to have ended by itself, however few they were.
         sampler: how its settings were chosen, "" where the tool does not say.
     """
@@ -37,6 +38,7 @@ class ForeignTrial:
     results: dict[str, float]
     labels: Mapping[str, Any] = field(default_factory=dict)
     length: float | None = None
+    reports: Sequence[Mapping[str, Any]] = ()
     returned: bool = False
     sampler: str = ""
 

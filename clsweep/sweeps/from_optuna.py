@@ -135,5 +135,8 @@ def _trial(
         settings=flatten(trial.params),
         results={sweep.metric: trial.values[0]} if trial.values else {},
         labels=trial.user_attrs,
+        reports=[
+            {sweep.metric: trial.intermediate_values[n]} for n in sorted(trial.intermediate_values)
+        ],
         sampler=sampler,
     )

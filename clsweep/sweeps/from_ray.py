@@ -67,6 +67,7 @@ def read_ray(source: Path) -> ForeignSweep:
                 status=_status(trial, statuses, last),
                 settings=flatten(settings),
                 results=numeric_results(results, "/"),
+                reports=[numeric_results(report, "/") for report in reports],
                 length=int(last.get("training_iteration") or len(reports)),
                 # and TERMINATED as its experiment says, not for want of one
                 returned=statuses.get(trial.name) == _REACHED

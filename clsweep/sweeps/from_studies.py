@@ -106,6 +106,7 @@ def of_studies(
         confirmable=_confirmable(named, name),
         confirming={study.path: _confirming(study) for study in studies},
         contrasts=contrasts,
+        base=_base_of(named),
         hits={m: TrialHits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
 
@@ -114,6 +115,16 @@ def _question_of(study: StudyTables) -> str:
     """The study's own question in one line that ends as a sentence does."""
     text = " ".join(study.study.get("question", "").split())
     return f"{text}." if text and text[-1] not in ".?!" else text
+
+
+def _base_of(named: Named) -> dict[str, dict[str, Any]]:
+    """Objective -> what its study sets, which may be swept too."""
+    return {
+        f"{before}{name}": {**(tree.get("base") or {}), **((own or {}).get("base") or {})}
+        for before, study in named.items()
+        for tree in [study.study]
+        for name, own in tree["objectives"].items()
+    }
 
 
 def _require_alike(studies: Sequence[StudyTables]) -> None:

@@ -43,6 +43,7 @@ ORIGINS = {
     "git_commit", "num_resumes", "sampler_options",  # the last in earlier versions
 }  # fmt: skip
 CONFIG = ["objective", "config"]
+EPOCHS_FILE = "epochs.parquet"
 # In a file's metadata and a frame's attributes: metric, mode, params and scales, as JSON.
 OPTIONS_KEY = "clsweep.told"
 OUTCOME_COLUMNS = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
@@ -339,6 +340,22 @@ def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
     table = pd.concat(frames, ignore_index=True)
     table.attrs = {OPTIONS_KEY: {key: value for key, value in about.items() if value}}
     return table
+
+
+def epochs_beside(data: StudyData, trials: Iterable[str]) -> pd.DataFrame:
+    """trial_id, epoch, time_s and the metric of some trials, as `epochs.parquet` beside their table
+    has them; empty without one. It has a trial_id, or the objective, config and seed of the table.
+    """
+    file = os.path.join(os.path.dirname(data.sources[0]), EPOCHS_FILE)
+    if not data.sources[0].endswith(".parquet") or not os.path.isfile(file):
+        return pd.DataFrame()
+    frame = read_trials(file)
+    if "trial_id" not in frame and {*CONFIG, "seed"} <= {*frame}:
+        frame = frame.merge(data.trials[[*CONFIG, "seed", "trial_id"]], on=[*CONFIG, "seed"])
+    if missing := {"trial_id", "epoch", data.metric} - {*frame}:
+        raise RequestError(f"{file}: expected columns {', '.join(sorted(missing))}, found none")
+    own = frame[frame["trial_id"].isin({*trials})]
+    return own[["trial_id", "epoch", data.metric]].assign(time_s=np.nan)
 
 
 def read_trials(file: str) -> pd.DataFrame:

@@ -80,9 +80,11 @@ def _trial(
     config: Mapping[str, Any],
 ) -> ForeignTrial:
     last: dict[str, float] = {}
+    results = []
     for _, _, report in sorted(reports, key=lambda row: row[1]):
         plain = {n: v for n, v in report.items() if not (isinstance(v, dict) and "_type" in v)}
-        last |= numeric_results(plain)
+        results.append(numeric_results(plain))
+        last |= results[-1]
     group = config.get("_Group")
     labels = {"id": run, "name": reports[-1][0]} | ({"group": group} if group else {})
     return ForeignTrial(
@@ -91,6 +93,7 @@ def _trial(
         settings=flatten({n: v for n, v in config.items() if not n.startswith("_")}),
         results=last,
         labels=labels,
+        reports=results,
         length=max(step for _, step, _ in reports) + 1,
     )
 

@@ -40,11 +40,13 @@ class ImportedTable:
     Attributes:
         rows: one a trial.
         options: metric, mode, params, scales and seed, which the rows themselves do not say.
+        epochs: objective, config, seed, epoch and metric of each report, where the tool keeps them.
         notes: lines on how they were read.
     """
 
     rows: list[dict[str, Any]]
     options: dict[str, Any]
+    epochs: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -91,13 +93,14 @@ def import_sweep(
     for name in names:
         columns[name] = _free(name, (*_RESERVED, score, *columns.values()))
     rows = _rows(trials, columns, (objective, seed), (metric, score))
+    epochs = _epochs(rows, trials, metric, score)
     if sweep.mixed:
         _add_unread(rows, trials, names)
         rows = settle_empty_cells(rows, [*columns.values()], notes)
     notes += _check_cells(rows)
     rows = _without_reruns(rows, notes)
     if seed and not _is_seed(rows, seed, may_be_none, notes):
-        rows, seed = [row | {"seed": number} for number, row in enumerate(rows)], None
+        rows, seed, epochs = [row | {"seed": number} for number, row in enumerate(rows)], None, []
     rows = [{name: value for name, value in row.items() if name} for row in rows]
     notes += _read_notes(rows, metric, mode, seed, objective)
     drawn = {columns[name] for name in sweep.continuous & {*columns}}
@@ -106,7 +109,8 @@ def import_sweep(
     scales = {columns[n]: s for n, s in sweep.scales.items() if s and columns.get(n) in varying}
     options = {"metric": score, "mode": mode, "params": varying, "scales": scales}
     notes.append(f"hyperparameters: {', '.join(varying) or 'none varies'}")
-    return ImportedTable(rows=rows, options=options | {"seed": seed or ""}, notes=notes)
+    options["seed"] = seed or ""
+    return ImportedTable(rows=rows, options=options, epochs=epochs, notes=notes)
 
 
 def _ended(trials: Sequence[ForeignTrial], notes: list[str]) -> list[ForeignTrial]:
@@ -151,6 +155,22 @@ def _rows(
             }
         )
     return rows
+
+
+def _epochs(
+    rows: Sequence[Mapping[str, Any]], trials: Sequence[ForeignTrial], metric: str, column: str
+) -> list[dict[str, Any]]:
+    """The reports of finished trials that have the metric, numbered from 1 as epochs."""
+    return [
+        {
+            **{name: row[name] for name in ("objective", "config", "seed")},
+            "epoch": number,
+            column: x,
+        }
+        for row, trial in zip(rows, trials, strict=True)
+        if row["status"] == "finished"
+        for number, x in enumerate((r[metric] for r in trial.reports if metric in r), 1)
+    ]
 
 
 def _check_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -64,6 +64,8 @@ class StudyData:
     # Objective -> what its scores depend on beside the encoder (data set, split, k of the kNN):
     # those of different yardsticks are not compared. Objectives that are not named share one.
     yardsticks: Mapping[str, str] = field(default_factory=dict)
+    # Objective -> what its study sets, also of what it sweeps.
+    base: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     contrasts: tuple[Contrast, ...] = ()  # what the studies ask by name
     hits: Mapping[str, TrialHits] = field(default_factory=dict)  # metric -> which images are right
     # Objective -> the results folder in which `clsweep confirm` runs its best by this metric again.
