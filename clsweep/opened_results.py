@@ -210,6 +210,20 @@ class Results(Statistics):
 
         return self.compute(marginals, *objectives)
 
+    def optimum(self, *, of: str | None = None, by: str | None = None) -> pd.DataFrame:
+        """The shift of the best value of one hyperparameter along another one, with an interval and
+        the law that it may follow; every pair by default (`analysis.optimum`).
+        """
+        from clsweep.statistics.optimum import optimum
+
+        return self.compute(optimum, param=of, by=by)
+
+    def optima(self, *, of: str | None = None, by: str | None = None) -> pd.DataFrame:
+        """The best value of one hyperparameter at each level of another one, with an interval."""
+        from clsweep.statistics.optimum import optima
+
+        return self.compute(optima, param=of, by=by)
+
     def compare(
         self,
         a: str | None = None,

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 STATISTICS = [
     "robustness", "sensitivity", "compare", "tolerance", "marginals", "best_of_k", "tuning_cost",
     "recommend", "pareto", "leaderboard", "top", "history", "importance", "saved", "learning",
-    "health", "failure_regions", "mechanism", "links", "picks", "reproduce",
+    "health", "failure_regions", "mechanism", "links", "picks", "reproduce", "optimum", "optima",
 ]  # fmt: skip
 COMMANDS = [
     ["status"], ["reproduce"], ["compare", "--stat", "std", "--wide"],

@@ -43,6 +43,8 @@ TEXTS = {
     "NO_NEIGHBOURHOOD": "no configuration has a neighbour in every direction",
     "NEIGHBOURS_FAILED": "each configuration has a neighbour that failed, or too few neighbours",
     "NO_EARLY_SCORE": "no score before the last epoch: eval_every sets when a trial is scored",
+    "NO_CURVE": "fewer than {least} values of {param} at all but one value of {by}, or too few "
+    "settings",
     # It was measured, and nothing can be told: `UNRESOLVED`.
     "EQUAL_SCORES": "every trial has the same score",
     "EQUAL_MEANS": "every configuration has the same mean",
@@ -54,6 +56,9 @@ TEXTS = {
     "is unknown",
     "NO_SPREAD_SEEN": "no spread was seen beyond what the seed noise makes",
     "NO_DIFFERENCE": "no difference seen",
+    "BEST_NOT_BOUNDED": "the best {param} is bounded at {num} of {levels} values of {by}: "
+    "elsewhere the curve is too flat, or the seeds too few",
+    "ONE_BEST": "one {param} may be best everywhere",
     "IMAGES_DECIDE": "no number of seeds helps, as the {images} scored images decide",
     "RESOLVED_ALONE": "would be resolved alone, but not as one of {tests} (p by Holm)",
     "RESOLVED_BY_INTERVAL": "the interval shows a difference, but the test does not",
@@ -140,6 +145,8 @@ TEXTS = {
     "THESE_IMAGES": "for the scored images alone",
     "SAME_AS_BEST": "same as the best",
     "AT_EDGE": "at the edge of the swept {params}: the optimum may lie outside",
+    "NO_LINE": "no straight line goes through the best values: the shift is their trend, its "
+    "interval as much wider",
     # What the numbers are made of.
     "WITHIN_BRANCH": "{param} is swept at {at} alone: over these {num} of {configs} configurations",
     "NESTED": "{term}: nested, so one factor of {levels} settings, which all count alike",

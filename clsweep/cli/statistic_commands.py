@@ -230,6 +230,36 @@ def ablation(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptio
 
 
 @with_groups
+def optimum(
+    paths: ResultsPaths,
+    of: Annotated[str | None, option("--of PARAM", "the one whose best value may move")] = None,
+    by: Annotated[str | None, option("--by PARAM", "the one along which it may")] = None,
+    *,
+    reading: FullResultsOptions,
+    style: OutputOptions,
+) -> None:
+    """Does the best value of a hyperparameter move with another one: the shift, with an interval.
+    With --of and --by also the best value at each level.
+    """
+    from clsweep.cli.statistic_tables import print_statistic
+    from clsweep.statistics.optimum import OPTIMA, OPTIMUM, moves
+
+    results = reading.opened(paths)
+    frame, following = results.optimum(of=of, by=by), reading.command("recommend", paths)
+    if style.format is Format.table and frame.empty:
+        say("No two hyperparameters, one of them with three values, are swept together.")
+        return
+    has_levels = bool(of and by and not style.format.is_exact)
+    if has_levels:
+        print_statistic(OPTIMA, results.optima(of=of, by=by), results.data, style=style)
+        say()
+    print_statistic(
+        OPTIMUM, frame, results.data, style=style, verdict=lambda: moves(frame),
+        following=following,
+    )  # fmt: skip
+
+
+@with_groups
 def picks(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
     """The picks of scores without labels, and their loss by the metric."""
     from clsweep.cli.statistic_tables import print_statistic

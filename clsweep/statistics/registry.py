@@ -17,6 +17,7 @@ from clsweep.statistics import (
     learning,
     marginals,
     mechanism,
+    optimum,
     pareto,
     picks,
     recommend,
@@ -125,6 +126,7 @@ def all_statistics() -> Iterator[Statistic]:
     yield leaderboard.LEADERBOARD
     for chapter in SECTIONS:
         yield from chapter.questions
+    yield from (optimum.OPTIMUM, optimum.OPTIMA)  # of a command alone
 
 
 def requests(context: ReportContext) -> Iterator[TableRequest]:
