@@ -62,6 +62,15 @@ def _changes_nothing(
         table.update(before)
 
 
+def _resumes(config: Mapping[str, Any], place: DataPlace, undisturbed: list[Row]) -> None:
+    for kill_at in (1, 0):  # after the first epoch, and after its first step
+        store = _Store(is_last=kill_at == 0)
+        _rows(config, place, store, kill_at=kill_at)
+        if store.payload is None:
+            raise BrokenContractError("expected a checkpoint of the first epoch, found none")
+        _require_same(_rows(config, place, store), undisturbed, "a trial that went on")
+
+
 def check_contracts(
     config: Mapping[str, Any],
     place: DataPlace,
@@ -99,18 +108,10 @@ def check_contracts(
     def repeats() -> None:
         _require_same(_rows(config, place), undisturbed, "a second trial")
 
-    def resumes() -> None:
-        for kill_at in (1, 0):  # after the first epoch, and after its first step
-            store = _Store(is_last=kill_at == 0)
-            _rows(config, place, store, kill_at=kill_at)
-            if store.payload is None:
-                raise BrokenContractError("expected a checkpoint of the first epoch, found none")
-            _require_same(_rows(config, place, store), undisturbed, "a trial that went on")
-
     contracts: dict[str, Callable[[], None]] = {
         "trains, and all numbers are finite": trains,
         "the same trial gives the same numbers": repeats,
-        "killed and resumed it ends the same": resumes,
+        "killed and resumed it ends the same": partial(_resumes, config, place, undisturbed),
     }
     if column:
         changes_nothing = partial(_changes_nothing, config, place, column, undisturbed)
