@@ -23,6 +23,7 @@ from clsweep.catalog import (
 from clsweep.catalog.ownership import owners_of, refusal
 from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Row, Value
+from clsweep.cli.check_trainer import params_to_change, trainer_study
 from clsweep.errors import StudyError, UserError, first_line
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.document import Document, digests
@@ -51,6 +52,9 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     activate(plugins)
     execute(plugins)
     for row in plugins[0].rows:
+        is_of_trainer = isinstance(row, Component) and row.part == "loss" and not row.impl
+        if is_of_trainer or (isinstance(row, Metric) and row.of == "trainer"):
+            continue  # the trainer's own verdict says it
         noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
         for contract, failure in _verdicts(row, plugins, settings):
             if failure and not re.match(r"\S+\.py:\d+: ", failure):
@@ -117,7 +121,9 @@ def _verdicts(
         config,
         place,
         column=row.name if isinstance(row, Metric | Diagnostic) else "",
-        of_steps=isinstance(row, Component) and study.dataset.kind == "images",
+        of_steps=isinstance(row, Component)
+        and study.dataset.kind == "images"
+        and not row.is_trainer,
     ):
         yield contract, failure
         is_sound &= not failure
@@ -128,6 +134,9 @@ def _verdicts(
 
 def _others(row: CatalogRow, config: Row, without: Collection[str]) -> dict[str, Value]:
     """Another value of each hyperparameter that an objective or optimiser is to heed."""
+    if isinstance(row, Component) and row.is_trainer:
+        params = [param for param in params_to_change(row, config) if param.name not in without]
+        return {p.name: v for p in params if (v := another_value(p)) is not None}
     if not isinstance(row, Component) or row.part not in ("optimizer", "loss", "regularizer"):
         return {}
     owned = [PARAM[name] for name in row.owns if name in config and name not in without]
@@ -160,6 +169,8 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
     Raises:
         StudyError: there is none: one line per mistake.
     """
+    if isinstance(row, Component) and row.is_trainer:
+        return trainer_study(row, plugins, settings)
     has_kind = isinstance(row, Dataset | Metric) or getattr(row, "part", "") == "framework"
     is_pairs = has_kind and getattr(row, "kind", "") == "pairs"
     data = row if isinstance(row, Dataset) else DATASET["gaussian_mi" if is_pairs else "digits"]
