@@ -17,7 +17,7 @@ from clsweep.study.settings import apply_setting
 
 # Of what it owns; the rest has its default.
 _BASE: dict[str, Any] = {"epochs": 2, "batch_size": 32, "knn_k": 5, "linear_probe": "none"}
-_FEW_IMAGES = {"name": "digits", "fraction": 0.2}
+_FEW_IMAGES = {"name": "digits", "fraction": 0.1}
 
 
 def trainer_study(row: Component, plugins: Sequence[Plugin], settings: Sequence[str]) -> Study:
