@@ -317,7 +317,7 @@ def load_plugins(document: Document) -> None:
             if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
                 expected = f"expected a list of files and packages, given {written!r:.80}"
                 raise StudyError(document.error(("plugins",), expected))
-            names = list(dict.fromkeys([*names, *_trainer_files(document)]))
+            names = list(dict.fromkeys([*names, *_trainers(document).values()]))
             plugins = read_plugins(names, Path(document.source).parent)
         activate(plugins)
     except PluginError as error:
@@ -329,12 +329,12 @@ def load_plugins(document: Document) -> None:
         document.tree["plugins"] = digests(plugins)
 
 
-def _trainer_files(document: Document) -> list[str]:
-    """The files and modules of the trainers that objectives name."""
+def _trainers(document: Document) -> dict[str, str]:
+    """The trainers that objectives name, each with its file or module."""
     objectives = document.tree.get("objectives")
     each = objectives.values() if isinstance(objectives, dict) else ()
     named = [str(o["trainer"]) for o in each if isinstance(o, dict) and o.get("trainer")]
-    return [file for file, colon, _ in (name.rpartition(":") for name in named) if colon and file]
+    return {name: file for name in named if (file := name.rpartition(":")[0])}
 
 
 def digests(plugins: Sequence[Plugin]) -> dict[str, str]:
@@ -376,10 +376,10 @@ def require_trusted(document: Document) -> None:
     written = document.tree.get("plugins")
     plugins = _recorded_plugins(document) if isinstance(written, dict) else ()
     others = written if isinstance(written, list) else [written] if written else []
-    others = [] if isinstance(written, dict) else [*others, *_trainer_files(document)]
+    others = [] if isinstance(written, dict) else [*others, *_trainers(document).values()]
     named = [f"plug-ins {others!r:.200}"] if others else []
     words = re.split(r"[\s\[\]{},'\"]+", document.dump())
-    encoders = sorted({word for word in words if is_own(word)})
+    encoders = sorted({word for word in words if is_own(word)} - _trainers(document).keys())
     refuse_untrusted([*named, *would_execute(plugins, encoders)], document.source)
 
 

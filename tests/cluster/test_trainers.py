@@ -2,7 +2,6 @@
 and by two; under ASHA, with a hyperparameter that a loop ignores; and intervals of what they give.
 """
 
-import numpy as np
 import pytest
 import yaml
 
@@ -132,5 +131,3 @@ def test_a_search_stops_some_and_refuses_what_ignores_its_hyperparameter(tmp_pat
     assert len(failed)
     assert failed["error_message"].str.contains("'idle' was never read").all()
     assert failed["error_message"].str.startswith("walk.py:").all()
-    table = results.robustness()
-    assert np.isfinite(table.loc[table["objective"] == "walk", "best_level"]).all()
