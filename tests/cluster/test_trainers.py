@@ -1,5 +1,5 @@
 """Training loops of the user's own on a real Ray: the same numbers after SIGKILLs, by one worker
-and by two; under ASHA, with a hyperparameter that a loop ignores; and intervals of what they give.
+and by two; under ASHA; with a hyperparameter that a loop ignores.
 """
 
 import pytest
