@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,25 +39,30 @@ from clsweep.train.progress_reporter import ReportProgress
 _OF_EPOCHS = ("train_loss", "base_loss", "regularizer_loss", "lr", "images_per_s")
 
 
-class ReadConfig(dict[str, Any]):
-    """The hyperparameters of a trial. `reads` are those that somebody has looked at."""
+class ReadConfig(Mapping[str, Any]):
+    """The hyperparameters of a trial, read-only. `reads` are those that somebody has looked at."""
 
-    def __init__(self, values: Mapping[str, Any], on_epochs: Callable[[], object]):
-        super().__init__(values)
-        self.reads, self._on_epochs = set[str](), on_epochs
+    def __init__(self, values: Row, on_epochs: Callable[[], object]):
+        self._values, self.reads, self._on_epochs = values, set[str](), on_epochs
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            given = f"the trainer declares no '{name}'.{nearest(name, self)}"
-            raise PartError(f"config: {given}", COMPONENT["framework"][self["framework"]])
+        if name not in self._values:  # no KeyError: what is not declared has no default either
+            row = COMPONENT["framework"][self._values["framework"]]
+            given = f"the trainer declares no '{name}'.{nearest(name, self._values)}"
+            raise PartError(f"config: {given}", row)
         if name == "epochs" and name not in self.reads:  # mostly where a loop begins
             self._on_epochs()
         self.reads.add(name)
-        return super().__getitem__(name)
+        return self._values[name]
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value; one that is not declared has no default either."""
-        return self[name]
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 class StoppedError(BaseException):
@@ -91,8 +95,8 @@ class Trial:
         tell: ReportProgress | None,
     ):
         self.row = COMPONENT["framework"][config["framework"]]
-        self.reading = ReadConfig(config, self._seed)
-        self.config, self.settings = MappingProxyType(self.reading), Row(config)
+        self.settings = Row(config)
+        self.config = ReadConfig(self.settings, self._seed)
         self.seed: int = config["seed"]
         self.device, self.rank, self.world_size = device, rank(), world_size()
         self.planned, self._place, self._tell = planned, place, tell
@@ -313,7 +317,7 @@ def _require_read(trial: Trial) -> None:
     """Refuse hyperparameters that nobody has looked at: a sweep of one would say nothing."""
     unread = [
         name for name in trial.row.owns
-        if trial.planned.get(name) is not None and name not in trial.reading.reads
+        if trial.planned.get(name) is not None and name not in trial.config.reads
         and not any(trial.settings.get(at) == value for at, value in PARAM[name].inert_when)
     ]  # fmt: skip
     unread += [f"gives: {what}" for what in trial.row.gives if what not in trial.used]

@@ -194,6 +194,14 @@ def test_it_may_return_its_score(tmp_path, returned, own_top1, reports):
         assert bits.tolist() == [1, 0] * 5
 
 
+@pytest.mark.parametrize(
+    "whole", ["dict(trial.config)", "dict(trial.config.items())", "{**trial.config}"]
+)
+def test_a_copy_of_the_configuration_reads_all_of_it(tmp_path, whole):
+    body = f"config = {whole}\nreturn config['gain'] + config['epochs']"
+    assert trained(first_row(study_of(tmp_path, one(body))))[0]["own_top1"] == 5
+
+
 def test_kills_change_nothing(tmp_path):
     row = first_row(study_of(tmp_path))
     undisturbed, rows = trained(row)
