@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 import clsweep
 from clsweep.objective.losses import dcl, infonce
+from tests.cluster.conftest import clsweep as command
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -83,3 +84,22 @@ def test_the_own_loss_lies_between_the_two_it_is_made_of():
     between = [loss(z1_ND, z2_ND, tau=0.2, decoupling=w) for w in (0.0, 1.0, 0.25)]
     torch.testing.assert_close(between[:2], ends)
     torch.testing.assert_close(between[2], 0.75 * ends[0] + 0.25 * ends[1])
+
+
+@pytest.mark.slow
+def test_loops_of_torch_and_of_lightly_are_a_study(tmp_path):
+    out, fewer = tmp_path / "out", ["seeds=[0]", "base.epochs=1", "space.tau={grid: [0.5]}"]
+    settings = [word for setting in fewer for word in ("--set", setting)]
+    code, output = command("run", EXAMPLES / "loops.yaml", "--out", out, *settings)
+    assert code == 0, output
+    trials = clsweep.open_results(out).trials.set_index("objective")
+    assert (trials["status"] == "finished").all()
+    assert (trials["knn_top1"] > 20).all()
+    assert trials.loc["torch", "linear_top1"] > 40
+
+
+def test_lightly_needs_at_most_thirty_lines_of_glue():
+    lines = (EXAMPLES / "lightly_loop.py").read_text().splitlines()
+    glue = [line for line in lines if line.endswith("# glue")]
+    assert 0 < len(glue) <= 30
+    assert sum("trial" in line for line in lines if line not in glue) <= 6

@@ -33,12 +33,13 @@ from clsweep.catalog.rows import (
     implementation,
     named,
 )
+from clsweep.catalog.trainers import trainer
 
 __all__ = [
     "COMPONENT", "DATASET", "DATASETS", "DIAGNOSTIC", "DIAGNOSTICS", "FINETUNE_SHARES", "METRIC",
     "METRICS", "MIN_TSNE_POINTS", "OBJECTIVE_PARTS", "PARAM", "PARAMS", "SELECTED_PARTS",
     "CatalogRow", "Component", "Dataset", "Diagnostic", "Kind", "Metric", "Param", "Part", "Value",
-    "check", "implementation", "install", "named",
+    "check", "implementation", "install", "named", "trainer",
 ]  # fmt: skip
 
 PARAM = {p.name: p for p in builtin.PARAMS}
@@ -108,6 +109,8 @@ def _kind(row: CatalogRow) -> str:
 def _add(row: CatalogRow) -> None:
     kind = _kind(row)
     table: dict[str, Any] = COMPONENT[kind] if isinstance(row, Component) else _TABLES[type(row)]
+    if isinstance(row, Param | Metric) and table.get(row.name) == row:
+        return  # two trainers may have it in common
     rivals = _COLUMNS if isinstance(row, Param | Metric | Diagnostic) else (table,)
     is_column = rivals is _COLUMNS and (row.name in FIXED_COLUMNS or row.name.startswith("test_"))
     if is_column or any(row.name in each for each in rivals):
@@ -138,7 +141,7 @@ def check_row(row: CatalogRow) -> None:
             raise ValueError(f"{place}: {key}: no {noun} '{unknown[0]}'")
     if isinstance(row, Dataset) and row.kind == "images" and row.owns:
         raise ValueError(f"{place}: owns: expected of kind pairs alone; nothing else reads it")
-    if isinstance(row, Metric) and not (row.impl or row.part):
+    if isinstance(row, Metric) and not (row.impl or row.part or row.of == "trainer"):
         raise ValueError(f"{place}: expected impl or part, given neither")
     if isinstance(row, Component) and row.part == "encoder":
         first, *_ = row.num_features if isinstance(row.num_features, tuple) else [row.num_features]
@@ -146,6 +149,11 @@ def check_row(row: CatalogRow) -> None:
             raise ValueError(f"{place}: num_features: expected 1 and more, given {first}")
     if isinstance(row, Component) and row.num_draws < 0:
         raise ValueError(f"{place}: num_draws: expected 0 and more, given {row.num_draws}")
+    if isinstance(row, Component) and row.is_trainer and {*row.owns} & {*SELECTED_PARTS}:
+        one = next(name for name in row.owns if name in SELECTED_PARTS)
+        raise ValueError(
+            f"{place}: uses: expected a Param of its own, given '{one}', a part of ours"
+        )
     if isinstance(row, Component):
         for name, value in row.defaults.items():
             try:
@@ -255,6 +263,8 @@ def _misfit(
 def _call_of(row: Component | Dataset | Metric | Diagnostic) -> Call:
     if isinstance(row, Diagnostic) or (isinstance(row, Metric) and row.takes):
         return len(row.takes), ()
+    if isinstance(row, Component) and row.is_trainer:
+        return 1, ()
     kind = row.part if isinstance(row, Component) else type(row).__name__
     kind += " of pairs" if row.kind == "pairs" and kind != "loss" else ""
     kind += " of all views" if getattr(row, "of_all_views", False) else ""

@@ -59,6 +59,10 @@ def metric_params(metric: str) -> tuple[str, ...]:
 
 def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     """True if a trial has this score at its end; `trial` is a row of the plan."""
+    framework = COMPONENT["framework"].get(str(trial.get("framework")))
+    is_trainer = framework is not None and framework.is_trainer
+    if metric.of == "trainer" or (is_trainer and metric not in trainer_scores(framework)):
+        return framework is not None and metric.name in framework.metrics
     if metric.kind != DATASET[trial["dataset"]].kind:
         return False
     if metric.of == "features" and metric.needs_labels and trial.get("num_classes") == 0:
@@ -81,9 +85,28 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     return metric.of != "transfer" or trial["transfer_dataset"] != "none"
 
 
+def trainer_scores(row: Component | None) -> list[Metric]:
+    """The scores that a trainer lets us take: of features alone."""
+    at_hand = {"features_ND", "views_NVD"}
+    of_features = (m for m in METRICS if m.kind == "images" and m.of == "features")
+    scored = [m for m in of_features if m.part != "finetune" and at_hand.issuperset(m.takes)]
+    return scored if row and "scores" in row.gives else []
+
+
+def trainer_owns(row: Component) -> dict[str, tuple[str, ...]]:
+    """The hyperparameters of a trainer, by who reads them: itself, or what a trial gives it."""
+    of_scores = (n for m in trainer_scores(row) for n in (*m.owns, *([m.part] if m.part else ())))
+    of_views = (*COMPONENT["views"]["two"].owns, "batch_size", "view_size")
+    return {
+        "train": row.owns,
+        "views": of_views if "views" in row.gives else (),
+        "scores": ("view_size", "linear_every", *of_scores) if "scores" in row.gives else (),
+    }
+
+
 def evaluation_params() -> tuple[str, ...]:
     """Parameters of the scores of images, beside the features."""
-    images = [metric.name for metric in METRICS if metric.kind == "images"]
+    images = [m.name for m in METRICS if m.kind == "images" and m.of != "trainer"]
     return tuple(dict.fromkeys(name for metric in images for name in metric_params(metric)))
 
 
@@ -140,6 +163,10 @@ def refusal(parts: Mapping[str, str], dataset: str | Dataset) -> tuple[Part, str
     data = DATASET[dataset] if isinstance(dataset, str) else dataset
     row, name, losses = COMPONENT["framework"][framework], data.name, losses_on(framework)
     fitting = [each for each in COMPONENT["framework"].values() if each.kind == data.kind]
+    if row.is_trainer and row.kind != data.kind:
+        reads = "the study's images" if row.kind == "images" else "data of its own"
+        known = "images" if row.kind == "images" else "{name: own}"
+        return "framework", f"'{framework}' reads {reads}. Expected a dataset of {known}"
     if row.kind != data.kind:
         known = ", ".join(each.name for each in fitting)
         return "framework", f"'{framework}' does not work on {name}. Expected one of: {known}"
@@ -192,7 +219,9 @@ def owned_params(
     data = DATASET[dataset] if isinstance(dataset, str) else dataset
     kind = data.kind
     names = {*trial_owns(kind), *data.owns}
-    if kind == "pairs":
+    if objective[0].is_trainer:
+        names = {name for own in trainer_owns(objective[0]).values() for name in own}
+    elif kind == "pairs":
         names.update(objective[0].owns, objective[1].owns)
     elif trained:
         names.update(TRAINING_OWNS, *(c.owns for c in objective))
@@ -202,7 +231,7 @@ def owned_params(
         if part in names:
             rows = selected_rows(part, selected.get(part, str(PARAM[part].default)))
             names.update(*(row.owns for row in rows))
-    rgb = data.channels == 3
+    rgb = data.channels == 3 or kind == "own"
     return tuple(p.name for p in PARAMS if p.name in names and (rgb or not p.needs_rgb))
 
 

@@ -45,6 +45,7 @@ from clsweep.catalog.rows import (
     Param,
     named,
 )
+from clsweep.catalog.trainers import trainer_rows
 from clsweep.errors import UserError, first_line
 
 ROW_TYPES: dict[str, type] = {
@@ -133,7 +134,8 @@ class Plugin:
     def line_of(self, name: object) -> str:
         """Where the row of a name is written, `my_losses.py:12`, or at least the list."""
         ours = rf"\bname\s*=\s*[\"']{re.escape(str(name))}[\"']"
-        for pattern in (ours, r"^ROWS\b"):
+        of_trainer = rf"^def {re.escape(str(name).rpartition('.')[2])}\("
+        for pattern in (ours, of_trainer, r"^ROWS\b"):
             for file, text in self.files.items():
                 for number, line in enumerate(text.splitlines(), start=1):
                     if re.search(pattern, line):
@@ -242,13 +244,15 @@ def _loaded(plugin: Plugin) -> Plugin:
 
 def _rows_of(plugin: Plugin) -> tuple[CatalogRow, ...]:
     loaded, file = sys.modules[plugin.module], next(iter(plugin.files))
-    if not hasattr(loaded, "ROWS"):
-        raise PluginError(f"{file}:1: expected a list ROWS of rows of the catalog, found none")
-    start, written = plugin.line_of(""), loaded.ROWS
+    trainers = trainer_rows(loaded, plugin.name)
+    if not hasattr(loaded, "ROWS") and not trainers:
+        expected = "expected a list ROWS of rows of the catalog, or a function under @trainer(...)"
+        raise PluginError(f"{file}:1: {expected}, found none")
+    start, written = plugin.line_of(""), getattr(loaded, "ROWS", trainers)
     if not isinstance(written, (list, tuple)) or not written:
         raise PluginError(f"{start}: ROWS: expected a list of rows, given {written!r:.60}")
     rows = []
-    for row in written:
+    for row in written if written is trainers else [*written, *trainers]:
         if type(row) not in ROW_TYPES.values():
             expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
             raise PluginError(f"{start}: ROWS: {expected}, given {row!r:.60}")

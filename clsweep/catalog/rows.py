@@ -21,7 +21,8 @@ from clsweep.errors import UserError
 
 Value = bool | int | float | str
 Row: TypeAlias = dict[str, Any]  # of a table, by column: the plan, the trials, the epochs, ...
-Kind = Literal["images", "pairs"]  # what a trial looks at: images, or pairs of random vectors
+# what a trial looks at: the study's images, pairs of random vectors, what a trainer itself reads
+Kind = Literal["images", "pairs", "own"]
 Part = Literal[
     "framework", "loss", "regularizer", "views", "recipe", "augmentation", "encoder",
     "linear_probe", "weighting", "optimizer", "lr_schedule", "knn_weights", "finetune",
@@ -160,6 +161,9 @@ class Component:
         num_features: of an encoder, the width of its output; (4, "width") is 4 x `width`.
         layout: of an encoder, whose names its state dict has.
         blocks: of an encoder, those of its modules by name that `feature_layer` may score.
+        is_trainer: of a framework: it is a training loop of the user's own, see `trainers.trainer`.
+        gives: of a trainer, what it takes of a trial beside the configuration.
+        metrics: of a trainer, the scores that it reports, the first one where it names none.
         num_draws: of an augmentation, random numbers that it needs for a view of an image.
         mixes: of an augmentation: it takes another image of the batch for each.
         impl: "module:function" or "module:Class"; empty where there is nothing to call.
@@ -168,6 +172,7 @@ class Component:
 
     - framework of images: encoder and comparison, by name; an `objective.framework.Framework`.
       One that pairs views is a `PairFramework`, of which `compare` is enough to write.
+    - framework that is a trainer: a `train.own_loop.Trial`; None, or scores.
     - framework of pairs: dim and criterion, by name; a module that maps x_ND and y_ND to the loss.
     - loss: what the framework compares, see `objective.framework`. Mostly z1_ND and z2_ND of unit
       length, with negatives, index_NK and skip_own by name where the framework has them: see
@@ -219,6 +224,9 @@ class Component:
     num_features: int | tuple[int, str] = 0
     layout: Literal["own", "torchvision"] = "own"
     blocks: tuple[str, ...] = ()
+    is_trainer: bool = False
+    gives: tuple[Literal["data", "views", "scores"], ...] = ()
+    metrics: tuple[str, ...] = ()
     num_draws: int = 0
     mixes: bool = False
     doc: str
@@ -336,7 +344,7 @@ class Metric:
         every_epoch: taken wherever an encoder is scored, not at the last epoch alone.
         of: what is scored: features of the data set's images, the trial's own classifier (called
             with logits_MC and query_labels_M), or features of another data set (`transfer_X` is X
-            there).
+            there). That of a trainer has no `impl`: the trainer reports it.
         guesses: classes that may be named for an image; 0: chance has no score.
     """
 
@@ -347,7 +355,7 @@ class Metric:
     takes: tuple[str, ...] = ()
     owns: tuple[str, ...] = ()
     every_epoch: bool = False
-    of: Literal["features", "classifier", "transfer"] = "features"
+    of: Literal["features", "classifier", "transfer", "trainer"] = "features"
     guesses: int = 0
     kind: Kind = "images"
     unit: str = "%"

@@ -24,6 +24,7 @@ from clsweep.catalog import (
 from clsweep.catalog.ownership import owners_of, refusal
 from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Row, Value
+from clsweep.cli.check_trainer import params_to_change, trainer_study
 from clsweep.errors import StudyError, UserError, first_line
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.document import Document, digests
@@ -61,6 +62,9 @@ def check_plugin(
     if any(isinstance(row, Component) for row in plugins[0].rows):
         start_forks()
     for row in plugins[0].rows:
+        is_of_trainer = isinstance(row, Component) and row.part == "loss" and not row.impl
+        if is_of_trainer or (isinstance(row, Metric) and row.of == "trainer"):
+            continue  # the trainer's own verdict says it
         noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
         named = f"{noun} {row.name}"
         for contract, failure in _verdicts(row, plugins, settings, partial(_tell, tell, named)):
@@ -150,7 +154,9 @@ def _verdicts(
         config,
         place,
         column=_column(row),
-        of_steps=isinstance(row, Component) and study.dataset.kind == "images",
+        of_steps=isinstance(row, Component)
+        and study.dataset.kind == "images"
+        and not row.is_trainer,
         tell=tell,
     ):
         yield contract, failure and failure + where * isinstance(row, Dataset)
@@ -163,6 +169,9 @@ def _verdicts(
 
 def _others(row: CatalogRow, config: Row, without: Collection[str]) -> dict[str, list[Value]]:
     """Other values of each hyperparameter that an objective, optimiser or score is to heed."""
+    if isinstance(row, Component) and row.is_trainer:
+        params = [param for param in params_to_change(row, config) if param.name not in without]
+        return {p.name: others[:1] for p in params if (others := other_values(p, config[p.name]))}
     part = row.part if isinstance(row, Component) else ""
     if isinstance(row, Param | Diagnostic) or not (
         isinstance(row, Metric) or part in ("optimizer", "loss", "regularizer")
@@ -194,6 +203,8 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
     Raises:
         StudyError: there is none: one line per mistake.
     """
+    if isinstance(row, Component) and row.is_trainer:
+        return trainer_study(row, plugins, settings)
     has_kind = isinstance(row, Dataset | Metric) or getattr(row, "part", "") == "framework"
     is_pairs = has_kind and getattr(row, "kind", "") == "pairs"
     data = row if isinstance(row, Dataset) else DATASET["gaussian_mi" if is_pairs else "digits"]

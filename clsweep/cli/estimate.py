@@ -142,7 +142,7 @@ def _checks(study: Study, objectives: Sequence[Row]) -> list[str]:
     """
     resources = study.sections.resources
     firsts = [each["first"] for each in objectives if each["first"][1].epoch_s]
-    if resources.gpus_per_worker or not firsts or "batch_size" not in firsts[0][0]:
+    if resources.gpus_per_worker or not firsts or "chunk_size" not in firsts[0][0]:
         return []
     from clsweep.train.step_cost import busy_seconds, step_cost, this_cpu
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clsweep.catalog import DATASET
+from clsweep.catalog import COMPONENT, DATASET
 from clsweep.catalog.known_gpus import HOST_S, KnownGPU, known_gpu
 from clsweep.catalog.plugins import error_line, plug_in
 from clsweep.catalog.rows import Row
@@ -63,6 +63,8 @@ class _Step:
     def __init__(self, study: Study, row: Row, gpu: KnownGPU) -> None:
         self.row, cell = row, study.of(row["objective"])
         num_train, num_scored = cell.dataset.split_sizes(cell.sections.val_fraction)
+        if COMPONENT["framework"][row["framework"]].is_trainer:
+            raise RequestError(f"--gpu: a trainer's steps are not known, given {row['framework']}")
         if DATASET[row["dataset"]].kind != "images" or not num_train:
             expected = "expected images whose number is known, as by dataset.num_train"
             raise RequestError(f"--gpu: {expected}, given {row['dataset']}")

@@ -35,6 +35,9 @@ class Skeleton(NamedTuple):
     objective: str = ""  # with the new row, beside the plain one
     dataset: str = "digits"
     metric: str = ""
+    plugins: str = "plugins: [example.py]\n"
+    base: str = "encoder: conv4, width: 16, epochs: 5, batch_size: 256"
+    plain: str = "  plain: {framework: simclr, loss: dcl}\n"
 
 
 STUDY_SKELETONS = {
@@ -48,16 +51,20 @@ STUDY_SKELETONS = {
     ),
     "metric": Skeleton(metric="metric: {name: example, mode: max}\n"),
     "dataset": Skeleton(dataset="example"),
+    "trainer": Skeleton(
+        "  example: {trainer: example.py:train, space: {example_width: {grid: [16, 32]}}}\n",
+        plugins="",
+        base="epochs: 5, batch_size: 256, lr: 0.1",
+        plain="",
+    ),
 }
 _STUDY = """\
 name: example
-plugins: [example.py]
-dataset: {{name: {0.dataset}}}
+{0.plugins}dataset: {{name: {0.dataset}}}
 seeds: [0, 1]
-{0.metric}base: {{encoder: conv4, width: 16, epochs: 5, batch_size: 256}}
+{0.metric}base: {{{0.base}}}
 objectives:
-  plain: {{framework: simclr, loss: dcl}}
-{0.objective}search: {{method: grid}}
+{0.plain}{0.objective}search: {{method: grid}}
 """
 _OTHERS = "docs/extending.md says of every other part how its function is called"
 

@@ -87,7 +87,8 @@ def try_trial(
         f"{m.name} {fixed(result[m.name])} {m.unit}".rstrip() for m in scored if m.name in result
     )
     split = f"the {study.sections.evaluation.score_on} split"
-    where = split if study.of(objective).dataset.kind == "images" else "fresh pairs"
+    places = {"images": split, "pairs": "fresh pairs", "own": "the data of its trainer"}
+    where = places[study.of(objective).dataset.kind]
     print_note(f"{scores} on {where}{memory}{precision}")
     return result
 

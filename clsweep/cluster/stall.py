@@ -21,7 +21,7 @@ class RunningTrial:
         share: of its training that is done, 0 to 1.
         gained: the part of it that was seen to be done, in `seconds`. Neither an earlier attempt
             nor the start of the process is in it.
-        step_s: of its slowest steps.
+        step_s: of its slowest steps; of a trainer, which reports no steps, of its slowest epoch.
         preparing: how far its images are, before it has a state.
     """
 
@@ -46,6 +46,7 @@ class RunningTrial:
             self.state, self.silent_s = dict(state), 0.0
             self._begun = self._begun or (now, self.share)
             self.seconds, self.gained = now - self._begun[0], self.share - self._begun[1]
+            self.step_s = max(self.step_s, state.get("epoch_s", 0.0))
             if pace := state.get("images_per_s"):
                 self.step_s = max(self.step_s, self.row.get("batch_size", 0) / pace)
 

@@ -298,6 +298,7 @@ def _train(row: Row, context: TrialContext) -> Row:
             checkpoints=checkpoints,
             test=context.test,
             tell=heartbeat.tell if is_first else None,
+            folder=context.temporary_folder,
         )
     # no row: they go apart
     encoder, normalisation = (result.pop("encoder", None), result.pop("normalisation", None))

@@ -60,6 +60,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        """An image (H, W, C) and its class."""
+        return np.asarray(self.images[self.rows[index]]), int(self.labels[index])
+
     def take(self, indices: np.ndarray) -> Split:
         """A part of the split; copies no pixels."""
         return Split(self.images, self.rows[indices], self.labels[indices])

@@ -54,6 +54,7 @@ class TrainingChecks:
         self.sections, self.dataset, self.error = draft.sections, draft.dataset, draft.error
         self.workers = draft.sections.resources.workers
         self.fixed, self.space, self.owned = objective.fixed, objective.space, objective.owned
+        self.is_trainer = COMPONENT["framework"][objective.parts["framework"]].is_trainer
 
     def mistake(self, param: str, message: str) -> None:
         """An error where `param` was written for this objective."""
@@ -151,6 +152,16 @@ class TrainingChecks:
         self.check_chunks()
         self.check_norm_groups()
         self.check_precision()
+
+    def check_trainer(self) -> None:
+        """Needs of what a trial gives to a trainer; what it does with it is its own."""
+        if self.lowest("epochs") == 0:
+            self.mistake("epochs", "expected at least 1 of a trainer, given 0")
+        num_train, _ = self.dataset.split_sizes(self.sections.val_fraction)
+        if "knn_k" in self.owned and (given := self.highest("knn_k")) > num_train:
+            self.mistake("knn_k", f"expected at most {num_train} training images, given {given}")
+        if self.fixed.get("feature_layer", "encoder") != "encoder":
+            self.mistake("feature_layer", "expected encoder, what the trainer lets be scored")
 
     # A batch.
 

@@ -39,7 +39,9 @@ def check_study(draft: Draft, objectives: Sequence[Objective]) -> None:
 
 class _ObjectiveChecks(TrainingChecks):
     def check(self) -> None:
-        if self.dataset.kind == "images":
+        if self.is_trainer:
+            self.check_trainer()
+        elif self.dataset.kind == "images":
             self.check_encoder()
             self.check_training()
         else:
@@ -53,7 +55,8 @@ class _ObjectiveChecks(TrainingChecks):
         self.check_when()
         self.check_search()
         check_first(self.draft, self.objective)
-        is_of_kind = METRIC[self.sections.metric.name].kind == self.dataset.kind
+        metric = METRIC[self.sections.metric.name]
+        is_of_kind = metric.of == "trainer" or metric.kind == self.dataset.kind
         if self.sections.scheduler.name == "asha" and is_of_kind:
             self.check_halving()
 
@@ -206,8 +209,10 @@ def _check_dataset(draft: Draft) -> None:
     """Both parts of the training set need an image of every class; vectors have no parts."""
     dataset, section, written = draft.dataset, draft.sections.dataset, draft.document.tree
     name, fraction, classes = dataset.name, draft.sections.val_fraction, dataset.num_classes
-    if dataset.kind == "pairs":
-        afresh = f"{name} is drawn afresh at every step: no"
+    if dataset.kind != "images":
+        is_own = dataset.kind == "own"
+        how = "what a trainer reads by itself" if is_own else "drawn afresh at every step"
+        afresh = f"{name} is {how}: no"
         for key in (key for key in written["dataset"] if key != "name"):
             draft.error(("dataset", key), f"{afresh} such key")
         if "evaluation" in written:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import DATASET, PARAM, Dataset, Value
+from clsweep.catalog import COMPONENT, DATASET, PARAM, Dataset, Value
 from clsweep.catalog.ownership import (
     baseline_params,
     effective,
@@ -238,7 +238,8 @@ def placed_baselines(
     params = {"raw_pixels": of_pixels, "untrained": baseline_params()}
     for trial in trials:
         cell = study.of(trial.objective)
-        if cell.dataset.kind == "pairs":
+        is_trainer = COMPONENT["framework"][trial.parts["framework"]].is_trainer
+        if cell.dataset.kind != "images" or is_trainer:  # whose encoder nobody else can build
             continue
         trial_params = without_other_encoders(trial.params)
         for reference, names in params.items():

@@ -317,6 +317,7 @@ def load_plugins(document: Document) -> None:
             if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
                 expected = f"expected a list of files and packages, given {written!r:.80}"
                 raise StudyError(document.error(("plugins",), expected))
+            names = list(dict.fromkeys([*names, *_trainers(document).values()]))
             plugins = read_plugins(names, Path(document.source).parent)
         activate(plugins)
     except PluginError as error:
@@ -326,6 +327,14 @@ def load_plugins(document: Document) -> None:
     document.tree.pop("plugins", None)
     if plugins:
         document.tree["plugins"] = digests(plugins)
+
+
+def _trainers(document: Document) -> dict[str, str]:
+    """The trainers that objectives name, each with its file or module."""
+    objectives = document.tree.get("objectives")
+    each = objectives.values() if isinstance(objectives, dict) else ()
+    named = [str(o["trainer"]) for o in each if isinstance(o, dict) and o.get("trainer")]
+    return {name: file for name in named if (file := name.rpartition(":")[0])}
 
 
 def digests(plugins: Sequence[Plugin]) -> dict[str, str]:
@@ -366,9 +375,11 @@ def require_trusted(document: Document) -> None:
         return
     written = document.tree.get("plugins")
     plugins = _recorded_plugins(document) if isinstance(written, dict) else ()
-    named = [f"plug-ins {written!r:.200}"] if written and not isinstance(written, dict) else []
+    others = written if isinstance(written, list) else [written] if written else []
+    others = [] if isinstance(written, dict) else [*others, *_trainers(document).values()]
+    named = [f"plug-ins {others!r:.200}"] if others else []
     words = re.split(r"[\s\[\]{},'\"]+", document.dump())
-    encoders = sorted({word for word in words if is_own(word)})
+    encoders = sorted({word for word in words if is_own(word)} - _trainers(document).keys())
     refuse_untrusted([*named, *would_execute(plugins, encoders)], document.source)
 
 

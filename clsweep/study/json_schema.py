@@ -46,8 +46,8 @@ def study_schema(*, closed: bool = False) -> Schema:
     }
     if not closed:
         # of a study with plug-ins only their list is checked: their rows have names of their own
-        named, own = {"required": ["plugins"]}, {"properties": {"plugins": PLUGINS}}
-        schema = {"if": named, "then": own, "else": schema}
+        named, own = {"anyOf": [{"required": ["plugins"]}, HAS_TRAINER]}, {"plugins": PLUGINS}
+        schema = {"if": named, "then": {"properties": own}, "else": schema}
     whole = {"$schema": DIALECT, "type": "object", "$defs": defs, **schema}
     return whole | {"title": "A study of clsweep"}
 
@@ -62,6 +62,15 @@ PLUGINS: Schema = {
 }
 
 
+# Not every objective is without.
+HAS_TRAINER: Schema = {
+    "properties": {"objectives": {
+        "type": "object", "not": {"additionalProperties": {"not": {"required": ["trainer"]}}}
+    }},
+    "required": ["objectives"],
+}  # fmt: skip
+
+
 def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
     """The names that the catalog knows, and what pydantic's validators say beside the types."""
     named: list[tuple[str, str, Mapping[str, Any]]] = [
@@ -73,6 +82,9 @@ def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
         docs = [row.doc for row in rows.values()]  # a text that editors show beside each
         choices = {"enum": list(rows), "markdownEnumDescriptions": docs}
         sections[section]["properties"][key] |= choices
+    parts = sections["ObjectiveSection"].pop("required")
+    ways = [{"required": parts, "properties": {"trainer": False}}, {"required": ["trainer"]}]
+    sections["ObjectiveSection"]["oneOf"] = ways
     for seeds in (schema["properties"], sections["ConfirmSection"]["properties"]):
         seeds["seeds"] |= {"minItems": 1, "uniqueItems": True}
 

@@ -213,6 +213,12 @@ class _Cell(Draft):
         num_errors = len(self.errors)
         for part in OBJECTIVE_PARTS:
             name, known = getattr(section, part), COMPONENT[part]
+            if name not in known and section.trainer:
+                known = {n: row for n, row in COMPONENT["framework"].items() if row.is_trainer}
+                hint = f"{nearest(name, known)} Known: {', '.join(known) or 'none'}"
+                wrong = f"no function under @trainer(...) is '{section.trainer:.80}'.{hint}"
+                self.error((*at, "trainer"), wrong)
+                return {p: next(iter(COMPONENT[p])) for p in OBJECTIVE_PARTS}, False
             if name not in known:
                 hint = f"{nearest(name, known)} Expected one of: {', '.join(known)}"
                 self.error((*at, part), f"unknown {part} '{name:.80}'.{hint}")
@@ -220,7 +226,7 @@ class _Cell(Draft):
             parts[part] = name
         if len(self.errors) == num_errors and (refused := refusal(parts, self.dataset)):
             part, reason = refused
-            self.error((*at, part), reason)
+            self.error((*at, "trainer" if section.trainer else part), reason)
         return parts, len(self.errors) == num_errors
 
     def _entries(self, at: Keys, section: ObjectiveSection) -> Iterator[tuple[Keys, object]]:
@@ -301,8 +307,9 @@ class _Cell(Draft):
     def _reason_not_owned(self, param: str, is_trained: bool) -> str:
         if not is_trained:
             return "epochs is 0, and the untrained encoder depends on none of this"
-        if self.dataset.kind == "pairs":
-            return f"{self.dataset.name} is made of vectors, not of images"
+        if self.dataset.kind != "images":
+            what = "made of vectors" if self.dataset.kind == "pairs" else "a trainer's own data"
+            return f"{self.dataset.name} is {what}, not of images"
         if PARAM[param].needs_rgb and (channels := self.dataset.channels) != 3:
             given = "one channel" if channels == 1 else f"{channels} channels, not red, green, blue"
             return f"the images of {self.dataset.name} have {given}"
@@ -312,7 +319,7 @@ class _Cell(Draft):
         """The data set with its sizes. Without those of a folder nothing else can be checked."""
         given = self.sections.dataset
         row = DATASET[given.name]
-        if row.kind == "pairs":
+        if row.kind != "images":
             return row
         taken = [*row.options, "num_train", "fraction", *(["channels"] if row.files else [])]
         options = {name: getattr(given, name) for name in dict.fromkeys(taken)}

@@ -24,8 +24,9 @@ from pydantic import (
     model_validator,
 )
 
-from clsweep.catalog import COMPONENT, DATASET, METRIC, PARAM
+from clsweep.catalog import COMPONENT, DATASET, METRIC, OBJECTIVE_PARTS, PARAM
 from clsweep.catalog.ownership import aliases
+from clsweep.catalog.trainers import trainer_name
 from clsweep.data.locations import DataPlace, secret_in
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, nearest
@@ -169,12 +170,23 @@ class MetricSection(_Section):
 
 
 class ObjectiveSection(_Section):
+    trainer: StrictStr | None = None  # FILE.py:FUNCTION, a training loop in place of the parts
     framework: StrictStr
     loss: StrictStr
     regularizer: StrictStr = "none"
     views: StrictStr = "two"
     base: dict[StrictStr, object] = {}
     space: dict[StrictStr, object] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_trainer(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "trainer" not in given:
+            return given
+        if beside := [part for part in OBJECTIVE_PARTS if part in given]:
+            raise ValueError(f"expected trainer, or framework and loss; given it and {beside[0]}")
+        name = trainer_name(str(given["trainer"]))
+        return {**given, "framework": name, "loss": name}
 
 
 def _gain(given: object) -> float | str:

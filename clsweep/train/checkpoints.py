@@ -84,6 +84,7 @@ class TrialCheckpointer:
         self._state: TrialState | None = None
         self._identity = b""
         self._was_stopped = False
+        self.has_state = True  # False: nothing yet that another attempt could go on from
         self.rows: list[Row] = []
         self.histograms: list[Row] = []
         self.points: list[Row] = []
@@ -146,7 +147,8 @@ class TrialCheckpointer:
         self.histograms += histogram
         self.points += points
         self.hits = self.hits if hits is None else list(hits)
-        if (checkpoints := self._checkpoints) is not None and self._state is not None:
+        has_state = self.has_state and self._state is not None
+        if (checkpoints := self._checkpoints) is not None and has_state:
             is_due = checkpoints.every_s == 0 or self._is_asked_for(checkpoints)
             if (is_due and self.goes_on) or (checkpoints.keep_end and not self.goes_on):
                 self._save(checkpoints)

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -42,6 +43,7 @@ from clsweep.train.leaves import require_trained
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import peak_lr
+from clsweep.train.own_loop import Trial, run_trainer
 from clsweep.train.progress_reporter import ProgressReporter, ReportProgress
 from clsweep.train.schedules import Schedules, begin_step
 from clsweep.train.state import (
@@ -65,6 +67,7 @@ def train_trial(
     checkpoints: Checkpoints | None = None,
     test: bool = False,
     tell: ReportProgress | None = None,
+    folder: Callable[[], TemporaryDirectory[str]] = TemporaryDirectory,
 ) -> Row:
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
@@ -75,14 +78,14 @@ def train_trial(
             and, where the encoder was scored, metrics and diagnostics. `epochs: 0` reports the one
             row of epoch 0. An answer of False ends the trial with this epoch; the first worker's
             holds for all.
-        place: where the data sets lie.
-        device: where to train.
+        place, device: where the data sets lie, and where to train.
         checkpoints: the trial goes on from the latest, and reports the rows of the epochs before it
             again, in order. What comes out is what an undisturbed trial gives: on a CPU bit for
             bit. The first worker's count.
         test: score the test split too, once, at the end. Pairs of vectors have none, and a trial
             that is scored on the test split anyway has its scores already.
         tell: what hears every few seconds how far the trial is, see `ProgressReporter`.
+        folder: makes the folder in which a trainer of the user's own keeps what it goes on from.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
@@ -94,17 +97,19 @@ def train_trial(
         inputs are scaled by.
 
     Raises:
-        DivergedError: loss or features are not finite.
-        RequestError: the data set is not there.
+        DivergedError, RequestError: loss or features are not finite; the data set is not there.
     """
     forget_folders()
-    # parts of the user's own have it too, and may not write to it
-    device, config = trial_device(device), MappingProxyType(with_defaults(config))
+    planned, device = config, trial_device(device)
+    config = MappingProxyType(with_defaults(config))  # own parts have it too, and may not write
     checkpointer = TrialCheckpointer(config, report, checkpoints, device)
     reporter = ProgressReporter(config, tell)
     compute_in_float32()
     try:
         with drawing(config["seed"], "trial"):
+            if COMPONENT["framework"][config["framework"]].is_trainer:
+                trial = Trial(config, planned, place, device, tell)
+                return run_trainer(trial, checkpointer, folder, test=test)
             if DATASET[config["dataset"]].kind == "pairs":
                 return train_critic(config, checkpointer, device, reporter)
             return _train_encoder(config, checkpointer, reporter, place, device, test=test)

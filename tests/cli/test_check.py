@@ -175,8 +175,8 @@ def test_a_name_that_cannot_be(name, message, tmp_path, cli_command):
 def test_a_kind_without_a_skeleton_stands_in_the_docs(cli_command):
     code, _, error = cli_command("new", "encoder", "my_own")
     assert (code, error) == (2, (
-        "new encoder: expected one of cluster, loss, framework, metric, dataset; docs/extending.md "
-        "says of every other part how its function is called\n"
+        "new encoder: expected one of cluster, loss, framework, metric, dataset, trainer; "
+        "docs/extending.md says of every other part how its function is called\n"
     ))  # fmt: skip
     assert "docs/extending.md says" in " ".join(cli_command("new", "--help")[1].split())
 

@@ -60,4 +60,6 @@ DATASETS = (
             num_classes=0,
             doc="correlated Gaussian vectors of known mutual information, drawn afresh at every "
                 "step (EqCo C)"),
+    Dataset(name="own", impl="", kind="own", num_train=0, num_test=0, image_size=0, channels=0,
+            num_classes=0, doc="what a trainer of your own reads by itself"),
 )  # fmt: skip
