@@ -206,13 +206,13 @@ def cell_matrices(study: Study) -> list[tuple[FactorCell, list[Row]]]:
 
 
 def plan_data(study: Study) -> list[str]:
-    """The images that every trial is trained and scored on, and what one is worth in the score."""
+    """The question; the images that trials are trained and scored on, and what one is worth."""
     cells: dict[Any, Study] = {}  # of each data set, at each size, one
     for objective in study.objectives:
         cell, levels = study.of(objective.name), split_name(study.document.tree, objective.name)
         form = cell.dataset.store_as, cell.dataset.store_size
         cells.setdefault((levels.get("dataset", ""), *form), cell)
-    lines: dict[str, None] = {}
+    lines = {f"Question: {own}": None for own in [" ".join(study.sections.question.split())] if own}
     for (level, *_), cell in cells.items():
         if cell.dataset.kind == "images":
             lines |= dict.fromkeys(_data_lines(cell, level))

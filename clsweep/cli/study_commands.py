@@ -108,8 +108,6 @@ def plan(
         return
     missing = planned.missing_notes(study)
     if format is Format.table:
-        if own := study.sections.question:
-            print_note(f"Question: {' '.join(own.split())}")
         for line in planned.plan_data(study):
             print_note(line)
         say()

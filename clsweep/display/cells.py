@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,24 +25,10 @@ class Cells:
     left: int
 
 
-def frame_cells(
-    frame: pd.DataFrame,
-    *,
-    limit: int | None = None,
-    digits: int | None = 2,
-    settings: Collection[str] = (),
-) -> Cells:
-    """The first `limit` rows of a frame as texts. Floats have `digits` decimals, or what
-    `numbers.form_of` says, whole numbers none. `settings` hold a hyperparameter's values, which
-    read the same everywhere.
-    """
-    head = frame if limit is None else frame.head(limit)
-    texts = [
-        list(map(cell, numbers.setting_column(head.iloc[:, i].tolist())))
-        if name in settings
-        else texts_of_values(head.iloc[:, i].tolist(), digits)
-        for i, name in enumerate(head.columns)
-    ]
+def frame_cells(frame: pd.DataFrame, *, limit: int) -> Cells:
+    """The first `limit` rows of a frame as texts. Floats have two decimals, whole numbers none."""
+    head = frame.head(limit)
+    texts = [texts_of_values(head.iloc[:, i].tolist(), 2) for i in range(head.shape[1])]
     return Cells(
         columns=tuple(legible(str(name)) for name in frame.columns),
         is_numeric=tuple(is_numeric(column) for column in texts),
