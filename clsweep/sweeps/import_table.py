@@ -24,11 +24,11 @@ from clsweep.sweeps.foreign_sweep import (
     objective_of_trial,
 )
 from clsweep.sweeps.null_choices import name_chosen_nulls, settle_empty_cells
+from clsweep.sweeps.parsing import UNWRITABLE
 from clsweep.sweeps.sampler_guess import set_samplers
 from clsweep.sweeps.trial_ends import mark_ends
 
 _RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
-_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _BEYOND = re.compile(r"[+-]?([0-9.]+[eE]\+?[0-9]+|inf|infinity)", re.IGNORECASE)
 _UNREAD = re.compile("^not read|is empty in")  # notes on columns that may tell trials apart
 
@@ -183,7 +183,7 @@ def _check_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         for name, value in row.items():
             for text in (name, value):
-                if isinstance(text, str) and _UNWRITABLE.search(text):
+                if isinstance(text, str) and UNWRITABLE.search(text):
                     expected = "expected a text without NUL and half characters"
                     raise RequestError(f"column {name!r:.40}: {expected}, given {text!r:.40}")
             if isinstance(value, str) and _BEYOND.fullmatch(value) and math.isinf(float(value)):

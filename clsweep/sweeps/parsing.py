@@ -12,6 +12,7 @@ _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
 _DECIMAL = re.compile(
     r"[+-]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+|(0|[1-9][0-9]*)(?=[eE]))([eE][+-]?[0-9]{1,4})?"
 )
+UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of a surrogate pair
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of functions among settings
 _TENSOR = re.compile(r"tensor\((.+?)(, .*)?\)")  # a number, as text
 

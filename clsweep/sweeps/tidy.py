@@ -16,6 +16,7 @@ from clsweep.catalog import DIAGNOSTIC, METRICS
 from clsweep.catalog.plugin_guard import LARGEST_SCORE
 from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
+from clsweep.sweeps.parsing import UNWRITABLE
 
 LABEL_NAMES = ("objective", "config", "seed", "status", "sampler")
 # Read as numbers beside the metric.
@@ -32,6 +33,8 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
         given = type(trials).__name__
         raise RequestError(f"{source}: trials: expected a pandas DataFrame, given {given}")
     names = ["None" if name is None or name != name else str(name) for name in trials.columns]
+    for name in names:
+        _require_writable(name, source, name)
     trials = trials.set_axis(names, axis=1).reset_index(drop=True)
     if twice := list(trials.columns[trials.columns.duplicated()]):
         raise RequestError(f"{source}: trials: expected every column once, given {twice[0]} twice")
@@ -83,6 +86,7 @@ def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     for value in known.unique() if is_plain(known) else known:
         if not _is_one(value) or np.iscomplexobj(value) or value == "":
             raise _refused(source, str(column.name), "a number or a text", value)
+        _require_writable(value, source, str(column.name))
     is_text = column.dtype == "str"
     return column if is_text else column.map(setting).astype(str).where(~missing)
 
@@ -132,6 +136,7 @@ def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     for value in known if column.dtype.kind in "Oc" else ():
         if not _is_one(value) or np.iscomplexobj(value):
             raise _refused(source, name, "numbers or texts", value)
+        _require_writable(value, source, name)
     if column.dtype.kind == "b":
         return column.astype(bool) if known.size == column.size else _texts(column)
     if not is_numeric_column(column) and not all(map(_is_real, known)):
@@ -203,6 +208,12 @@ def checked_scales(
         if wrong:
             raise RequestError(f"{source}: scales: {wrong}")
     return named
+
+
+def _require_writable(value: Any, source: str, column: str) -> None:
+    """Refuse a text that no file can hold."""
+    if isinstance(value, str) and UNWRITABLE.search(value):
+        raise _refused(source, column, "a text without NUL and half characters", value)
 
 
 def _refused(source: str, column: str, expected: str, value: Any) -> RequestError:

@@ -211,7 +211,9 @@ class Disturbed:
 
     def _infos(self, folder):
         selector = pafs.FileSelector(f"{self._base}/{folder}", recursive=True, allow_not_found=True)
-        return [info for info in self._fs.get_file_info(selector) if info.is_file]
+        with contextlib.suppress(FileNotFoundError):  # the folder went while it was listed
+            return [info for info in self._fs.get_file_info(selector) if info.is_file]
+        return []
 
     def _num_written(self):
         """Checkpoints and rows so far. Between two looks many come and go on a busy machine: a

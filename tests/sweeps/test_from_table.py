@@ -161,6 +161,13 @@ REFUSED = {
     "truth values": (lambda f: f.assign(knn_top1=f["knn_top1"] > 72), {}, "expected numbers"),
     "a word among scores": (
         lambda f: f.assign(knn_top1=["x", *f["knn_top1"][1:]]), {}, "numbers, given 'x'"),
+    "NUL in a setting": (lambda f: f.assign(tau="a\0b"), {}, "'tau': expected a text without NUL"),
+    "half a character": (
+        lambda f: f.assign(objective=pd.Series(["\ud800"] * len(f), dtype=object)),
+        {},
+        "'objective': expected a text without NUL",
+    ),
+    "NUL in a name": (lambda f: f.rename(columns={"tau": "t\0"}), {}, "expected a text without"),
     "a complex setting": (lambda f: f.assign(tau=f["tau"] + 1j), {}, "'tau': expected numbers or"),
     "an infinite setting": (
         lambda f: f.assign(tau=by_config(f, [np.inf, 1.0])), {}, "'tau': .*finite.* given inf"),
