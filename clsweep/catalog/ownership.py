@@ -38,7 +38,7 @@ ALL_THERE_IS = {
 # What training itself brings to every objective, and what is left of a trial that does not train.
 TRAINING_OWNS = (
     "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
-    "lr_schedule", "precision", "weight_decay_schedule", "weight_decay_end"
+    "lr_schedule", "precision", "weight_decay_schedule", "weight_decay_end", "compile"
 )  # fmt: skip
 TAU_OWNS = ("tau_schedule", "tau_end", "tau_period")  # and to every loss that owns tau
 TRIAL_OWNS = ("epochs", "encoder", "init", "view_size", "eval_every", "linear_every", "tsne_points")

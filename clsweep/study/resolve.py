@@ -434,9 +434,11 @@ def _known_encoders(space: object) -> list[str]:
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
-    """Parameters that an objective owns, for a message, without those of every trial."""
-    own = ", ".join(sorted(set(owned) - set(trial_owns())))
-    return f"'{name}' owns: {own}, and what every trial owns (clsweep catalog params)"
+    """Parameters that an objective owns, for a message, without schedules and those of every trial."""
+    own = set(owned) - set(trial_owns())
+    own -= {param for param in own if param.endswith(("_schedule", "_end", "_period"))}
+    listed = ", ".join(sorted(own))
+    return f"'{name}' owns: {listed}, schedules, what every trial owns (clsweep catalog params)"
 
 
 def _crossed(

@@ -38,7 +38,9 @@ from clsweep.train.loop import accumulate_gradient, begin_epoch, embed, train_tr
 from clsweep.train.state import TrialState, new_state
 
 # of the machine, not of the trial
-_MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s", "num_resumes")
+_MEASURED = (
+    "time_s", "images_per_s", "peak_memory_gib", "earlier_s", "compile_s", "num_resumes"
+)  # fmt: skip
 WORLDS_TOLERANCE = 1e-3  # relative, of some steps in float32 summed in another order
 BF16_TOLERANCE = 0.05  # 8 bits, through some layers and their batch norms
 NUM_STEPS = 3

@@ -27,6 +27,7 @@ from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
 from clsweep.train.checkpoints import Checkpoints, ReportEpoch, TrialCheckpointer
 from clsweep.train.collectives import distributed, gather, rank, world_size
+from clsweep.train.compilation import compile_ahead
 from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import StepStatistics, score_without_labels, watched_parameters
 from clsweep.train.evaluation import (
@@ -211,6 +212,7 @@ def _train(
         checkpointer.end_epoch(row, histogram, points, hits)
     more = {"precision": state.precision.name, "lr_peak": peak_lr(config)}
     result = checkpointer.result(epoch_images) | more
+    result["compile_s"] = state.compile_s
     if COMPONENT["framework"][config["framework"]].pairs_views:
         pairs = cast(PairFramework, objective).comparison.pairs
         result |= pairs_and_compute(config, pairs, train.size)
@@ -270,6 +272,11 @@ def train_epoch(
         if "tau" in values:
             of_steps["config"] = MappingProxyType({**config, "tau": values["tau"]})
         begin_step(state, values)
+        if config.get("compile") and state.compile_s is None:
+            state.compile_s = compile_ahead(
+                state, partial(accumulate_gradient, state, model, batch)
+            )
+            so_far.leave_out(state.compile_s)
         _take_step(state, model, batch, (step + 1) / num_steps, of_steps)
         if reporter is not None:
             reporter.step(so_far.step + 1, so_far.totals[0])

@@ -112,6 +112,7 @@ class TrialState:
     config: Mapping[str, Any] = field(default_factory=dict)
     epoch: int = 0
     under_way: EpochUnderWay | None = None
+    compile_s: float | None = None  # of this attempt, once it has compiled
 
     def draw_for(self, part: str) -> None:
         """Seed the global generators for a part of the step under way."""
@@ -250,7 +251,11 @@ class EpochUnderWay:
         """Count a step, and let `after_step` look, which returns the seconds that it took."""
         self.step += 1
         if after_step is not None:
-            self._start += after_step()
+            self.leave_out(after_step())
+
+    def leave_out(self, seconds: float) -> None:
+        """Count them to no step."""
+        self._start += seconds
 
     def state_dict(self) -> dict[str, Any]:
         plain = {

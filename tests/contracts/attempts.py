@@ -17,7 +17,7 @@ from clsweep.train.save_request import SaveRequest
 
 Row = dict[str, Any]
 # Of the machine, not of the trial.
-MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s")
+MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s", "compile_s")
 
 
 class Killed(BaseException):

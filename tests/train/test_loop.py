@@ -320,7 +320,7 @@ OTHER: dict[str, Any] = {
 # They have tests of their own: forty gray digits are too few for them, or the plan decides them.
 ELSEWHERE = {
     "jitter_saturation", "jitter_hue", "gray_prob", "second_blur_prob",
-    "second_solarize_prob", "recipe", "stem", "pooling", "init", "knn_temperature",
+    "second_solarize_prob", "recipe", "stem", "compile", "pooling", "init", "knn_temperature",
     *(name for name in PARAM if name.startswith(("probe_", "finetune"))),
 }  # fmt: skip
 

@@ -245,6 +245,10 @@ PARAMS = (
     Param(name="precision", aliases=("dtype", "amp"), kind="choice", default="auto",
           choices=("auto", "fp32", "bf16", "fp16"), source="engineering choice",
           doc="of the networks; auto: bf16 where the study asks for GPUs, else fp32"),
+    Param(name="compile", aliases=("torch_compile",), kind="bool", default=False, implied=False,
+          sweepable=False, source="engineering choice",
+          doc="torch.compile of the networks in training: minutes once, then faster steps, and "
+              "numbers alike up to rounding"),
     Param(name="warmup_epochs", aliases=("warmup",), kind="int", default=0, low=0,
           source="SimCLR (2020)",
           doc="epochs of linear warm-up before lr_schedule; fewer than epochs"),
