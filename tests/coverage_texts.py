@@ -256,6 +256,7 @@ last:
 | 6, 3 | 3, 0.9 | 0.5, 0 | 97.7 | 98.0 | 98.7 |
 | 6, 3 | 0, 0 | 0, 0 | 99.7 | 97.3 | 99.7 |
 | 4, 5 | 1, 0.5 | 0.5, 0.1 | 97.0 | 96.7 | 96.7 |
+| 24, 10 | 0.5, 0.9 | 0.5, 0 | 97.0 | 99.3 | 95.7 |
 
 Of `ablation` on grids, the gains on the path without noise, those on the path that is named, and
 the whole gain:

@@ -33,7 +33,7 @@ _BEYOND = re.compile(r"[+-]?([0-9.]+[eE]\+?[0-9]+|inf|infinity)", re.IGNORECASE)
 _UNREAD = re.compile("^not read|is empty in")  # notes on columns that may tell trials apart
 
 
-@dataclass(kw_only=True)
+@dataclass
 class ImportedTable:
     """Trials of another tool as a table.
 
@@ -109,8 +109,7 @@ def import_sweep(
     scales = {columns[n]: s for n, s in sweep.scales.items() if s and columns.get(n) in varying}
     options = {"metric": score, "mode": mode, "params": varying, "scales": scales}
     notes.append(f"hyperparameters: {', '.join(varying) or 'none varies'}")
-    options["seed"] = seed or ""
-    return ImportedTable(rows=rows, options=options, epochs=epochs, notes=notes)
+    return ImportedTable(rows, options | {"seed": seed or ""}, epochs, notes)
 
 
 def _ended(trials: Sequence[ForeignTrial], notes: list[str]) -> list[ForeignTrial]:
