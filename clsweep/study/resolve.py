@@ -434,7 +434,7 @@ def _known_encoders(space: object) -> list[str]:
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
-    """Parameters that an objective owns, for a message, without schedules and those of every trial."""
+    """Parameters of an objective, for a message, without schedules and those of all trials."""
     own = set(owned) - set(trial_owns())
     own -= {param for param in own if param.endswith(("_schedule", "_end", "_period"))}
     listed = ", ".join(sorted(own))
