@@ -66,7 +66,7 @@ FIXED_COLUMNS = frozenset((
     "store_as", "channels", "num_train", "num_unlabeled", "num_classes", "images_digest", "status",
     "train_loss", "base_loss", "regularizer_loss", "lr_peak", "num_crop_only", "pairs_per_image",
     "compute_per_image", "pairs_per_compute", "num_images", "epochs_trained", "num_resumes",
-    "images_per_s", "wall_time_s", "peak_memory_gib", "skipped_because", "error_class",
+    "images_per_s", "wall_time_s", "compile_s", "peak_memory_gib", "skipped_because", "error_class",
     "error_message", "error_traceback", "device", "workers", "gpus_per_worker", "cpus_per_worker",
     "started_at", "search_seed", "clsweep_version", "torch_version", "ray_version",
     "optuna_version", "git_commit", "epoch", "time_s", "earlier_s", "reference", "histograms",

@@ -38,10 +38,9 @@ def try_trial(
     Raises:
         RequestError: unknown objective, configuration or device.
     """
-    if (tried := study.drawn()) is not study:
-        method = study.sections.search.method
+    if (drawn := study.drawn()) is not study:
+        method, study = study.sections.search.method, drawn
         print_note(f"{method} chooses its settings as it runs. This one is drawn at random.")
-    study = tried
     trial = planned_trial(study, objective, config)
     row = plan_row(study, trial) | {"seed": trial.seed if seed is None else seed}
     owned = [f"{name}={setting(row[name])}" for name in trial.params if name in row]

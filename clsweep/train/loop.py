@@ -108,7 +108,8 @@ def train_trial(
     compute_in_float32()
     try:
         with drawing(config["seed"], "trial"):
-            if COMPONENT["framework"][config["framework"]].is_trainer:
+            framework = COMPONENT["framework"].get(config.get("framework", ""))  # untrained: none
+            if framework and framework.is_trainer:
                 trial = Trial(config, planned, place, device, tell)
                 return run_trainer(trial, checkpointer, folder, test=test)
             if DATASET[config["dataset"]].kind == "pairs":

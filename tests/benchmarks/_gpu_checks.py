@@ -33,6 +33,8 @@ OBJECTIVES: dict[str, Row] = {
     "simclr, dclw, abscl, ecpp": {"loss": "dclw", "regularizer": "abscl", "views": "ecpp"},
     "simclr, eqco of drawn negatives": {"loss": "eqco", "num_negatives": 7},
     "simclr, align_uniform": {"loss": "align_uniform"},
+    "simclr, sigmoid": {"loss": "sigmoid"},
+    "supcon, supcon": {"framework": "supcon"},
     "moco, infonce": {"framework": "moco", "num_negatives": 48},
     "moco, dcl, dimcl, core": {"framework": "moco", "loss": "dcl", "regularizer": "dimcl",
                                "views": "core", "num_negatives": 48},

@@ -226,7 +226,7 @@ def test_halving_that_would_stop_nothing_is_refused(written, grace, eval_every, 
         ("{resources: {gpus: 2}}", "resources.gpus: unknown key ... gpus_per_worker"),
         ("{seeds: [5, 5]}", "seeds: expected distinct seeds, given 5 twice"),
         ("{objectives: {new: {loss: dcl}}}",
-         "objectives.new.framework: ... Expected one of: simclr, moco"),
+         "objectives.new.framework: ... Expected one of: simclr, supcon, moco"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_preset_points_into_the_preset(written, patch, words):
