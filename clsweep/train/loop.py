@@ -44,7 +44,7 @@ from clsweep.train.leaves import require_trained
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import peak_lr
-from clsweep.train.own_loop import Trial, run_trainer
+from clsweep.train.own_loop import Trial, is_of_trainer, run_trainer
 from clsweep.train.progress_reporter import ProgressReporter, ReportProgress
 from clsweep.train.schedules import Schedules, begin_step
 from clsweep.train.state import (
@@ -108,18 +108,17 @@ def train_trial(
     compute_in_float32()
     try:
         with drawing(config["seed"], "trial"):
-            framework = COMPONENT["framework"].get(config.get("framework", ""))  # untrained: none
-            if framework and framework.is_trainer:
-                trial = Trial(config, planned, place, device, tell)
-                return run_trainer(trial, checkpointer, folder, test=test)
+            if is_of_trainer(config):
+                own = Trial(config, planned, place, device, tell)
+                return run_trainer(own, checkpointer, folder, test=test)
             if DATASET[config["dataset"]].kind == "pairs":
                 return train_critic(config, checkpointer, device, reporter)
             return _train_encoder(config, checkpointer, reporter, place, device, test=test)
     except (SystemExit, GeneratorExit) as error:  # nobody else would say where
-        name = type(error).__name__
-        what = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else name
-        left = RuntimeError(f"{what} would end the process without a word")
-        raise left.with_traceback(error.__traceback__) from None
+        kind = type(error).__name__
+        what = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else kind
+        words = f"{what} would end the process without a word"
+        raise RuntimeError(words).with_traceback(error.__traceback__) from None
 
 
 def _train_encoder(

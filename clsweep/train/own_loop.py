@@ -39,6 +39,12 @@ from clsweep.train.progress_reporter import ReportProgress
 _OF_EPOCHS = ("train_loss", "base_loss", "regularizer_loss", "lr", "images_per_s")
 
 
+def is_of_trainer(config: Mapping[str, Any]) -> bool:
+    """True of a trial of a loop of the user's own; what is only scored has no framework at all."""
+    row = COMPONENT["framework"].get(config.get("framework", ""))
+    return row is not None and row.is_trainer
+
+
 class ReadConfig(Mapping[str, Any]):
     """The hyperparameters of a trial, read-only. `reads` are those that somebody has looked at."""
 
