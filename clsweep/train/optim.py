@@ -92,7 +92,7 @@ def wsd(at: Moment, *, lr_decay_share: float) -> float:
     """1, and 1 - sqrt(d) where a share d of the decay is done, which takes the last lr_decay_share
     of all steps (Hägele et al. 2024; the decay of MiniCPM, Hu et al. 2024, is exponential).
     """
-    num_decaying = lr_decay_share * at.num_steps
+    num_decaying = at.num_steps * lr_decay_share
     return 1 - math.sqrt(max(0.0, 1 - (at.num_steps - at.step) / num_decaying))
 
 
