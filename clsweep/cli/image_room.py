@@ -34,8 +34,6 @@ def room_notes(cells: Iterable[Study]) -> list[str]:
     """Bytes of all pictures in each folder of caches: of those in a bucket, which each machine
     copies there, too, and where this machine has too few.
     """
-    from clsweep.data.store_form import estimated_store, free_bytes
-
     parts: dict[Path, dict[object, int]] = {}
     of_each_machine: dict[Path, str] = {}  # as the study names it: each machine has its own home
     for cell in cells:
@@ -46,9 +44,13 @@ def room_notes(cells: Iterable[Study]) -> list[str]:
             of_each_machine[place.cache_folder] = place.cache
             of_folder[place.root] = copied
         if place.root in of_folder or (data.sample and data.sample.pictures):
+            from clsweep.data.store_form import estimated_store  # needs Pillow
+
             of_folder[form] = estimated_store(data).num_bytes
     notes = []
-    for folder, of_folder in parts.items():
+    for folder, of_folder in ((folder, of) for folder, of in parts.items() if of):
+        from clsweep.data.store_form import free_bytes
+
         needed, free = sum(of_folder.values()), free_bytes(folder)
         size, named, is_there = byte_size(needed, 3), of_each_machine.get(folder), "it is"
         line = f"note: the cache takes {size} in {folder}"
