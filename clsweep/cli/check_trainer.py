@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from clsweep.catalog import METRIC, PARAM, Component, Param
-from clsweep.catalog.ownership import trainer_owns
+from clsweep.catalog.ownership import evaluation_params, trainer_owns
 from clsweep.catalog.plugins import Plugin
 from clsweep.catalog.rows import Row
 from clsweep.study.design import Study
@@ -23,6 +23,7 @@ _FEW_IMAGES = {"name": "digits", "fraction": 0.1}
 def trainer_study(row: Component, plugins: Sequence[Plugin], settings: Sequence[str]) -> Study:
     """A study of one trial of a trainer; errors as of `check.witness`."""
     owned = {name for names in trainer_owns(row).values() for name in names}
+    owned.update(evaluation_params() if "scores" in row.gives else ())
     metric = METRIC[next(iter(row.metrics), "knn_top1")]
     tree: dict[str, Any] = {
         "name": "check",
