@@ -4,6 +4,7 @@ no traceback, one exit code, one line.
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ MANY = [
     ["robustness", FOLDER, "--explain"], ["status", FOLDER], ["status", FOLDER, "--follow"],
     ["report", FOLDER, "--out", "report"], ["plan", "quickstart", "--trials"], ["schema"],
     ["new", "loss", "abc"], ["catalog", "tau"], ["trials", "--help"],
-    ["run", "quickstart", "--out", FOLDER, "--address", "127.0.0.1:1"],
+    ["run", "quickstart", "--out", "copied", "--address", "127.0.0.1:1"],
 ]  # fmt: skip
 # As a shell says it, with what the command is to end with.
 FAULTS = {
@@ -74,6 +75,7 @@ def test_output_that_nobody_takes_ends_a_command_in_silence(fault, tmp_path):
 )
 def test_so_does_every_command(words, fault, tmp_path):
     line, code = FAULTS[fault]
+    shutil.copytree(FOLDER, tmp_path / "copied")  # a run writes its lock there
     found, said = ended(line.format(called(words)), tmp_path)
     assert found == code, said
     assert len(said.splitlines()) == (code == 2), said

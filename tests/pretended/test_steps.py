@@ -74,8 +74,11 @@ def test_no_step_computes_in_float64_but_a_whitening(name, steps_of):
 @pytest.mark.parametrize("name", TIERS)
 def test_two_steps_ask_for_the_same_of_the_device(name, steps_of):
     """The same operations, shapes and numbers of the host. What follows a schedule, the rate and
-    the momentum, is filled in before: a graph reads it from there.
+    the momentum, is filled in before: a graph reads it from there. Only a temperature that follows
+    one is a number of the host, as every loss takes it.
     """
+    if "tau_schedule" in name:
+        pytest.skip("such a step cannot be replayed")
     third, fourth = (
         list(itertools.dropwhile(lambda call: call.op == "fill_", calls))
         for calls in steps_of(name).calls[2:]
