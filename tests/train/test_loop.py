@@ -326,6 +326,7 @@ OTHER: dict[str, Any] = {
 ELSEWHERE = {
     "jitter_saturation", "jitter_hue", "gray_prob", "second_blur_prob",
     "second_solarize_prob", "recipe", "stem", "compile", "pooling", "init", "knn_temperature",
+    "freeze_patch_embed",
     *(name for name in PARAM if name.startswith(("probe_", "finetune"))),
 }  # fmt: skip
 
