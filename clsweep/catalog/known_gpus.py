@@ -96,7 +96,7 @@ _HELD = {
     ("resnet50", "standard"): (885, 0.5), ("resnet50", "small"): (12500, 0.5),
     ("resnet50_2x", "standard"): (1600, 3.6), ("resnet50_4x", "standard"): (2950, 14.1),
 }  # fmt: skip
-_FRAMEWORKS = {"moco": 0.57, "simo": 0.57, "byol": 1.12, "dino": 1.12}
+_FRAMEWORKS = {"moco": 0.57, "simo": 0.57, "byol": 1.12, "moco_v3": 1.12, "dino": 1.12}
 
 
 def step_bytes(row: Mapping[str, Any], workers: int) -> float:

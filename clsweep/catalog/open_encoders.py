@@ -23,7 +23,11 @@ from clsweep.catalog.rows import Component
 _SEES = ("encoder", "view_size", "image_size", "channels")
 # what the features and weights of one hang on, and what of it a study states
 ENCODER_PARAMS = ("encoder", "view_size", "pooling", "init", "width", "stem")
-_MEASURED = (*ENCODER_PARAMS, "image_size", "channels")
+_MEASURED = (*ENCODER_PARAMS, "image_size", "channels", "freeze_patch_embed")
+NO_PATCHES = (
+    "expected an encoder with a patch projection, as timm/vit_small_patch16_224: without one there "
+    "is nothing to freeze"
+)
 ROWS = (
     Component(part="encoder", name="timm/NAME", impl="clsweep.model.external_encoders:timm_encoder",
               owns=("pooling",), takes=_SEES, source="timm",
@@ -92,7 +96,7 @@ def why_not(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The answer for each, all asked of one process."""
-    encoders = [{n: p[n] for n in _MEASURED if p.get(n) is not None} for p in configs]
+    encoders = [{n: p[n] for n in _MEASURED if p.get(n) not in (None, False)} for p in configs]
     if any(is_own(str(each["encoder"])) for each in encoders):
         search_working_folder()
     texts = [json.dumps(each, sort_keys=True) for each in encoders]

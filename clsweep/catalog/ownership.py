@@ -334,7 +334,7 @@ def switched_off_by(
         conditions += (("lam", float(owners == ["loss"])),)
     # With one direction the regularizer sees the momentum encoder's projections, otherwise only the
     # loss does.
-    all_online = parts["framework"] == "byol" or fixed.get("symmetric") is True
+    all_online = parts["framework"] in ("byol", "moco_v3") or fixed.get("symmetric") is True
     if name in ("momentum", "momentum_schedule", "momentum_end") and (
         all_online or (parts["framework"] == "dino" and parts["views"] != "core")
     ):

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from clsweep.catalog import COMPONENT, implementation
+from clsweep.catalog.open_encoders import NO_PATCHES
 from clsweep.errors import first_line
 from clsweep.model.external_encoders import on_meta, take_channels
 from clsweep.model.initial_weights import fitting
+from clsweep.model.patch_projection import patch_projection
 
 
 def measure(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,6 +28,8 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
                 take_channels(network, config["channels"])
         if config.get("init", "none") != "none":
             fitting(network, config["init"])
+        if config.get("freeze_patch_embed") and patch_projection(network) is None:
+            raise ValueError(f"{config['encoder']}: {NO_PATCHES}")
     except Exception as error:  # libraries raise anything at names and sizes
         return {"error": first_line(error)}
     return {"num_features": network.num_features}

@@ -296,9 +296,12 @@ class MomentumFramework(PairFramework):
 class PredictorFramework(PairFramework):
     """A framework with a predictor on top of the online projections."""
 
+    pred_norm: Norm = "hidden"
+
     def __init__(self, *, pred_hidden: int, **shared: Any):
         super().__init__(**shared)
-        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
+        dim = shared["proj_dim"]
+        self.predictor = mlp(dim, pred_hidden, dim, norm=self.pred_norm)
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         online = self.project(dict(enumerate(views)))

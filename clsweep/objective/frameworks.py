@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from clsweep.model.grouped_norm import group_norms
 from clsweep.model.heads import Norm, mlp
+from clsweep.model.patch_projection import freeze_patch_projection
 from clsweep.model.queues import FeatureQueue
 from clsweep.model.transfer import to_device
 from clsweep.objective.framework import (
@@ -25,6 +26,7 @@ from clsweep.objective.framework import (
     per_view,
     unit,
 )
+from clsweep.objective.losses import both_ways_scale
 from clsweep.objective.negatives import draw_others
 
 
@@ -149,13 +151,59 @@ class SiMo(KeyFramework):
 class BYOL(PredictorFramework, MomentumFramework):
     """Predictions of one view against momentum targets of the other, both ways."""
 
-    norm = "hidden"
+    norm: Norm = "hidden"
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         return super().forward(views) | {"target": self.project_target(dict(enumerate(views)))}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         return [criterion(e["predicted"][a], e["target"][b]) for a, b in ((i, j), (j, i))]
+
+
+class MoCoV3(BYOL):
+    """Predictions of one view against momentum keys of the other, both ways; the other samples'
+    keys of that view are the negatives (MoCo v3 Algorithm 1).
+
+    With `scale_by_tau` the losses of both directions are added and multiplied by 2 tau, as there:
+    loss and gradient, not the regularizer. Otherwise the loss is their mean.
+    """
+
+    norm = pred_norm = "bare"
+
+    def __init__(
+        self,
+        *,
+        encoder: Any,
+        freeze_patch_embed: bool = False,
+        scale_by_tau: bool = False,
+        **shared: Any,
+    ):
+        if freeze_patch_embed:  # before there is a momentum copy
+            freeze_patch_projection(encoder)
+        super().__init__(encoder=encoder, **shared)
+        self.scale_by_tau = scale_by_tau
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return super().prepare(embeddings, generator) | {
+            "predicted": unit(embeddings["predicted"]),
+            "keys": unit(embeddings["target"]),
+        }
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        predicted, keys = e["predicted"], e["keys"]
+        return [
+            criterion(predicted[a], keys[b], negatives=keys[b], skip_own=True)
+            for a, b in ((i, j), (j, i))
+        ]
+
+    def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
+        criterion: Any = self.comparison.criterion
+        scale = both_ways_scale(criterion.keywords["tau"]) if self.scale_by_tau else 1.0
+        return self.comparison.total(
+            scale * self.over_pairs(prepared, criterion),
+            self.comparison.regularize(prepared),
+            len(self.comparison.pairs),
+        )
 
 
 class SimSiam(PredictorFramework):

@@ -321,6 +321,11 @@ def decoupled_cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     return mean_loss(*_class_terms(logits_NC, labels_N), coupled=False)
 
 
+def both_ways_scale(tau: float) -> float:
+    """2 tau times the sum of two directions, as a multiple of their mean (MoCo v3 Algorithm 1)."""
+    return 4 * tau
+
+
 def supcon(z_ND: Tensor, labels_N: Tensor, tau: float) -> Tensor:
     """Supervised contrastive loss (SupCon Eq. 2, L_out): l_i = -mean_p log(exp(s_ip/tau) / sum_a
     exp(s_ia/tau)), the mean over anchors i, where Eq. 2 has their sum.

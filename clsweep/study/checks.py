@@ -8,8 +8,14 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clsweep.catalog import DATASET, DIAGNOSTIC, METRIC, METRICS, PARAM, Value
-from clsweep.catalog.open_encoders import ENCODER_PARAMS, NONE, is_open, why_not
+from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, METRICS, PARAM, Value
+from clsweep.catalog.open_encoders import (
+    ENCODER_PARAMS,
+    NO_PATCHES,
+    NONE,
+    is_open,
+    why_not,
+)
 from clsweep.catalog.ownership import (
     ALL_THERE_IS,
     is_taken,
@@ -72,14 +78,30 @@ class _ObjectiveChecks(TrainingChecks):
         sizes = {"image_size": self.dataset.image_size, "channels": self.dataset.channels}
         values = {name: self.points(name)[0] or self.ends(name) for name in ENCODER_PARAMS}
         given = {name: each for name, each in values.items() if each}
-        configs = (
+        configs = [
             without_other_encoders(dict(zip(given, each, strict=True))) | sizes
             for each in itertools.product(*given.values())
-        )
-        measured = [config for config in configs if is_open(config["encoder"]) or init != NONE]
+        ]
+        measured = [
+            config | {"freeze_patch_embed": self.freezes_patches(str(config["encoder"]))}
+            for config in configs
+            if is_open(config["encoder"]) or init != NONE
+        ]
         for reason in dict.fromkeys(why_not(measured)):
             key = "init" if init != NONE and init.partition("#")[0] in reason else "encoder"
-            self.mistake(key, reason)
+            self.mistake("freeze_patch_embed" if reason.endswith(NO_PATCHES) else key, reason)
+        for name in self.objective.encoders:
+            is_built_in = COMPONENT["encoder"][name].impl.startswith("clsweep.")
+            if is_built_in and not is_open(name) and self.freezes_patches(name):
+                self.mistake("freeze_patch_embed", f"{name}: {NO_PATCHES}")
+
+    def freezes_patches(self, encoder: str) -> bool:
+        """True if some trial with this encoder has a frozen patch projection."""
+        name = "freeze_patch_embed"
+        swept = self.space.get(name)
+        if swept and encoder not in dict(swept.when).get("encoder", (encoder,)):
+            return bool(swept.otherwise)
+        return True in self.points(name)[0]
 
     def check_inert(self) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from clsweep.catalog import COMPONENT, DIAGNOSTICS, METRICS, MIN_TSNE_POINTS, implementation
 from clsweep.catalog.ownership import num_others
 from clsweep.catalog.rows import Diagnostic, Metric
-from clsweep.objective.losses import npc_multiplier
+from clsweep.objective.losses import both_ways_scale, npc_multiplier
 from clsweep.train.device import widest_float
 from clsweep.train.spectrum import centred_svdvals
 
@@ -151,8 +151,13 @@ def mi_bound(config: Mapping[str, Any], base_loss: float) -> float | None:
     """An estimate of the mutual information between the views, nats (EqCo Eq. 4, Fig. 1).
 
     log(1 + K) - l for infonce with K negatives, in expectation a lower bound; log(1 + alpha) - l
-    for eqco, which may lie above the truth where alpha is not K. The other losses give none.
+    for eqco, which may lie above the truth where alpha is not K. The other losses give none, nor
+    does a loss that is scaled by a temperature with a schedule.
     """
+    if config.get("scale_by_tau"):
+        if config["tau_schedule"] != "constant":
+            return None
+        base_loss /= both_ways_scale(config["tau"])
     if config["loss"] == "eqco":
         return math.log1p(config["alpha"]) - base_loss
     if config["loss"] == "infonce":
@@ -441,12 +446,12 @@ def _convolutions(module: nn.Module) -> list[nn.Conv2d]:
 def grad_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     """Mean over `parameters` of the Euclidean norm of their gradient: a scalar on the device.
 
-    A parameter without a gradient is left out; 0 if none has one. To be called after backward.
-    Under DistributedDataParallel the gradients are averaged over the workers by then: every worker
-    reads the same norm.
+    A parameter without a gradient is left out; no value (0,) if none has one. To be called after
+    backward. Under DistributedDataParallel the gradients are averaged over the workers by then:
+    every worker reads the same norm.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
-    return torch.stack(torch._foreach_norm(gradients)).mean() if gradients else torch.zeros(())
+    return torch.stack(torch._foreach_norm(gradients)).mean() if gradients else torch.zeros(0)
 
 
 def tsne_points(

@@ -137,6 +137,7 @@ def expected_views(config: Config) -> dict[str, set[int]]:
         return {"online": queries, "target": every if both_ways else every - {0}}
     more = {
         "byol": ("predicted", "target"),
+        "moco_v3": ("predicted", "target"),
         "simsiam": ("predicted",),
         "nnclr": ("predicted",),
         "supervised": ("logits",),
@@ -278,6 +279,7 @@ def test_what_is_stopped_stays_until_after_the_step_and_then_follows(made):
         "moco": {"target", "queue"},
         "simo": {"target"},
         "byol": {"target"},
+        "moco_v3": {"target"},
         "nnclr": {"support"},
         "swav": {"queues"} if made.config.get("swav_queue") else set(),
         "dino": {"target", "centre_K"},

@@ -50,7 +50,7 @@ FAST = (
     "simclr-eqco-none-all_pairs-num_negatives=7",
     "moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-eqco-barlow-two-chunked",
     "moco-infonce-none-two-key_norm=shuffle-norm_group=4-chunked", "simo-dcl-abscl-core",
-    "byol-cosine-dimcl-all_pairs", "simsiam-cosine-abscl-two",
+    "byol-cosine-dimcl-all_pairs", "moco_v3-infonce-dimcl-two-chunked", "simsiam-cosine-abscl-two",
     "supcon-supcon-dimcl-all_pairs-chunked",
     "barlow_twins-barlow-dimcl-ecpp-chunked", "vicreg-vicreg-none-two-chunked",
     "wmse-wmse-none-two-chunked", SUB_BATCHES, "lejepa-mse-sigreg-multicrop-chunked",

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from clsweep.objective import losses
 from clsweep.objective.framework import Comparison
-from clsweep.objective.frameworks import BYOL, NNCLR, BarlowTwins, MoCo, SiMo, SimSiam, Supervised
+from clsweep.objective.frameworks import (
+    BYOL,
+    NNCLR,
+    BarlowTwins,
+    MoCo,
+    MoCoV3,
+    SiMo,
+    SimSiam,
+    Supervised,
+)
 from clsweep.objective.targets import DINO, SwAV, soft_cross_entropy
 from clsweep.objective.views import Pairs
 
@@ -45,6 +54,7 @@ NEEDS: dict[Any, dict[str, Any]] = {
     MoCo: {**MOMENTUM, "symmetric": False},
     SiMo: {**MOMENTUM, "symmetric": False},
     BYOL: {**MOMENTUM, "pred_hidden": 4},
+    MoCoV3: {**MOMENTUM, "pred_hidden": 4},
     SwAV: {
         **PROTOTYPES, "sinkhorn_epsilon": 0.05, "sinkhorn_iterations": 3, "swav_queue": 0,
         "swav_queue_start": 0,

@@ -24,6 +24,7 @@ from clsweep.objective.frameworks import (
     BarlowTwins,
     MICritic,
     MoCo,
+    MoCoV3,
     SimCLR,
     SiMo,
     SimSiam,
@@ -37,6 +38,7 @@ from tests.contracts.combinations import small_config
 from tests.objective.built import (
     CONTRAST,
     LABELS,
+    TAU,
     D,
     N,
     assert_same_gradient,
@@ -188,7 +190,13 @@ def test_shuffled_keys_and_queries_are_grouped_differently(framework):
 
 @pytest.mark.parametrize(
     ("framework", "more"),
-    [(MoCo, {"num_negatives": 4}), (SiMo, {"num_negatives": 2}), (BYOL, {}), (DINO, {})],
+    [
+        (MoCo, {"num_negatives": 4}),
+        (SiMo, {"num_negatives": 2}),
+        (BYOL, {}),
+        (MoCoV3, {}),
+        (DINO, {}),
+    ],
 )
 def test_momentum_copies_start_as_the_encoder_follow_it_and_give_the_targets(framework, more):
     """target <- m target + (1 - m) online, of encoder, projector and prototypes, not of a predictor
@@ -239,7 +247,7 @@ def test_byol_compares_predictions_with_the_targets_of_the_other_view():
     assert_same_gradient(actual, expected, *p.values())
 
 
-@pytest.mark.parametrize("framework", [BYOL, SimSiam, NNCLR])
+@pytest.mark.parametrize("framework", [BYOL, MoCoV3, SimSiam, NNCLR])
 def test_predictions_are_of_the_projections(framework):
     objective, x = build(framework).eval(), images()
     embeddings = objective(x)
@@ -247,6 +255,39 @@ def test_predictions_are_of_the_projections(framework):
         online = objective.projector(objective.encoder(x[view]))
         torch.testing.assert_close(embeddings["online"][view], online)
         torch.testing.assert_close(embeddings["predicted"][view], objective.predictor(online))
+
+
+@pytest.mark.parametrize("regularized", [False, True])
+@pytest.mark.parametrize(("loss", "margin"), [("infonce", 1), ("eqco", 50 / (N - 1))])
+def test_moco_v3_contrasts_predictions_with_the_keys_of_the_other_view(loss, margin, regularized):
+    """Algorithm 1: 2 tau (ctr(q1, k2) + ctr(q2, k1)); the regularizer is of the projections, as it
+    is. Without the scale it is the mean of all terms.
+    """
+    z, q, k = (random_views(seed=seed) for seed in range(3))
+    ways = [
+        mean([one_loss(q[a][n], k[1 - a][n], rows_of_others([k[1 - a]], n), margin=margin)
+              for n in range(N)])
+        for a in (0, 1)
+    ]  # fmt: skip
+    more = {"regularizer": losses.barlow, "lam": 0.25} if regularized else {}
+    for is_scaled, expected in ((True, 2 * TAU * sum(ways)), (False, mean(ways))):
+        objective = build(MoCoV3, CONTRAST[loss], scale_by_tau=is_scaled, **more)
+        actual = loss_of(objective, online=z, predicted=q, target=k)
+        if regularized:
+            expected = 0.25 * losses.barlow(z[0], z[1]) + 0.75 * expected
+        given = [*q.values(), *(z.values() if regularized else ())]
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+        gradients = (torch.autograd.grad(x, given, retain_graph=True) for x in (actual, expected))
+        torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+
+
+def test_the_scale_of_moco_v3_follows_the_schedule_of_tau():
+    q, k = random_views(seed=1), random_views(seed=2)
+    objective, other = build(MoCoV3, scale_by_tau=True), build(MoCoV3)
+    for each in (objective, other):
+        each.compare_at(0.7)
+    scaled, plain = (loss_of(x, online=q, predicted=q, target=k) for x in (objective, other))
+    torch.testing.assert_close(scaled, 4 * 0.7 * plain, rtol=1e-10, atol=1e-10)
 
 
 def test_simsiam_compares_predictions_with_stopped_projections():

@@ -54,6 +54,7 @@ objectives:
   moco: {framework: moco, loss: infonce, base: {num_negatives: 256, momentum: 0.9}}
   byol: {framework: byol, loss: cosine, regularizer: dimcl,
          base: {proj_hidden: 32, pred_hidden: 32, proj_dim: 16}}
+  moco_v3: {framework: moco_v3, loss: infonce, base: {proj_hidden: 32, pred_hidden: 32}}
 search: {method: grid}
 """
 NUM_TRAIN, STEPS = 260, 4  # the first digits of the training split; full batches of 64
@@ -135,6 +136,10 @@ def test_only_infonce_and_eqco_bound_the_mutual_information(configs):
         (row,), _ = run(configs[objective])
         assert row["mi_bound"] == pytest.approx(math.log(1 + num_negatives) - row["base_loss"])
     assert "mi_bound" not in run(configs["dcl"])[0][0]
+    (row,), _ = run(configs["moco_v3"])
+    expected = math.log(1 + 63) - row["base_loss"] / (4 * 0.2)
+    assert row["mi_bound"] == pytest.approx(expected), "without the factor 2 tau of two directions"
+    assert "mi_bound" not in run(configs["moco_v3"], tau_schedule="cosine")[0][0]
     (row,), _ = run(configs["byol"], lam=0.25)
     assert "q_b_mean" not in row, "no negatives, nothing to couple with"
     total = 0.25 * row["regularizer_loss"] + 0.75 * row["base_loss"]
@@ -321,6 +326,7 @@ OTHER: dict[str, Any] = {
 ELSEWHERE = {
     "jitter_saturation", "jitter_hue", "gray_prob", "second_blur_prob",
     "second_solarize_prob", "recipe", "stem", "compile", "pooling", "init", "knn_temperature",
+    "freeze_patch_embed",
     *(name for name in PARAM if name.startswith(("probe_", "finetune"))),
 }  # fmt: skip
 

@@ -130,6 +130,13 @@ PARAMS = (
     Param(name="symmetric", aliases=("symmetrize",), kind="bool", default=False,
           source="DimCL Table 1",
           doc="each view of a pair is once the query; false: only the first"),
+    Param(name="scale_by_tau", kind="bool", default=True, inert_when=_ALL_LOSS,
+          source="MoCo v3 (2021) Algorithm 1",
+          doc="the two directions are added and multiplied by 2 tau before lam, also for the "
+              "gradient; false: their mean"),
+    Param(name="freeze_patch_embed", aliases=("stop_grad_conv1", "freeze_patch_projection"),
+          kind="bool", default=False, source="MoCo v3 (2021) 4.2: true of its ViTs",
+          doc="the patch projection of a vision transformer stays as it begins"),
     Param(name="key_norm", aliases=("shuffle_bn",), kind="choice", default="sync",
           choices=("sync", "shuffle"), source="EqCo Table 4; MoCo (2020) 3.3",
           doc="batch norm of queries and keys: over the batch, or over groups, other ones of the "
