@@ -55,6 +55,7 @@ class Curves:
         t: (K, P) slopes there over their errors, or what the curve is below its best over that,
             where that is more; ends: (2, K) the same of all beyond the low and the high end.
         best: (K,) the best x of each curve.
+        level: (K, P) the curve there.
         freedom: of the noise.
         closer: where the curve may not fit all values, the same of fewer.
         given: how many errors each of some values of d is from the estimate, with t and ends for
@@ -67,6 +68,7 @@ class Curves:
     t: Array
     ends: Array
     best: Array
+    level: Array
     freedom: float
     closer: Curves | None = None
     given: tuple[tuple[float, Array, Array], ...] = ()
@@ -100,9 +102,11 @@ class Curves:
 
 def _curves(
     at: Array, labels: Sequence[str], low: Array, high: Array, coefs: Array, covariances: Array,
-    centre: float, freedom: float,
+    middle: Array, centre: float, freedom: float,
 ) -> Curves:  # fmt: skip
-    """Of the coefficients (K, q) of x, x^2 and x^3, where those are, of x less the centre."""
+    """Of the coefficients (K, q) of x, x^2 and x^3, where those are, of x less the centre, and of
+    the curves (K,) there.
+    """
     x = np.linspace(low, high, PLACES, axis=1)
     powers = np.arange(1, coefs.shape[1] + 1)
     slopes, values = powers * x[..., None] ** (powers - 1), x[..., None] ** powers
@@ -120,7 +124,8 @@ def _curves(
     ends = np.stack([np.maximum(ends[0], lack[:, 0]), np.minimum(ends[1], -lack[:, -1])])
     side = np.where(x < x[rows, top][:, None], 1.0, -1.0)  # the slope there leads to the best
     t = np.where(np.abs(t) >= lack, t, side * lack)
-    return Curves(at, tuple(labels), centre + x, t, ends, centre + x[rows, top], freedom)
+    best, level = centre + x[rows, top], middle[:, None] + level
+    return Curves(at, tuple(labels), centre + x, t, ends, best, level, freedom)
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,7 @@ class Shift:
 
     Attributes:
         low, high: its interval, infinite where the best values lie beyond the ends.
+        start: the best x at the mean of the levels.
         p: of no shift; of categories, of the same best value at all.
         is_line: whether the best values may lie on one line.
     """
@@ -136,6 +142,7 @@ class Shift:
     estimate: float
     low: float
     high: float
+    start: float
     p: float
     is_line: bool
 
@@ -146,14 +153,17 @@ def shift_of(curves: Curves) -> Shift:
     width = float(np.ptp(curves.x))
     steepest = 2.0 * width / float(np.ptp(y))
 
-    def profile(shift: float) -> float:
+    def fitted(shift: float) -> tuple[float, float]:
         ends, least = (curves.x.min() - 1.5 * width, curves.x.max() + 1.5 * width), np.inf
         for steps in (_FIRST_STEPS, _STEPS, _STEPS):
             a = np.linspace(*ends, steps)
             q = curves.evidence(a + shift * y[:, None])
             place, step = float(a[q.argmin()]), 2.0 * (a[1] - a[0])
             least, ends = min(least, float(q.min())), (place - step, place + step)
-        return least
+        return least, place
+
+    def profile(shift: float) -> float:
+        return fitted(shift)[0]
 
     from scipy import optimize  # takes 0.15 s of every command that has statistics
 
@@ -183,7 +193,8 @@ def shift_of(curves: Curves) -> Shift:
         ends.append(float(optimize.brentq(lambda s: profile(s) - most, start, stop, xtol=1e-5)))
     lead = max(0.0, profile(0.0) - least) / scale
     low, high = ends
-    return Shift(best, low, high, float(special.fdtrc(1.0, freedom, lead)), is_line)
+    start = fitted(best)[1]
+    return Shift(best, low, high, start, float(special.fdtrc(1.0, freedom, lead)), is_line)
 
 
 def p_of_one_best(curves: Curves) -> float:
@@ -309,17 +320,28 @@ class _Fit:
         covariance = (inverse * scale) @ inverse.T
         covariances = takes @ covariance @ takes.transpose(0, 2, 1)
         low, high = (np.array([end(part) for part in parts]) for end in (np.min, np.max))
-        of = (self.at, self.labels, low, high, takes @ coefs, covariances, centre, freedom)
+        middle = self._middle(used, coefs[(4 if self.is_smooth else 2 * num) + len(common) :])
+        of = (self.at, self.labels, low, high, takes @ coefs, covariances)
         if not common:
-            return _curves(*of), p
+            return _curves(*of, middle, centre, freedom), p
         column = 4 if self.is_smooth else 2 * num
         own = takes @ (covariance[:, column] / np.sqrt(covariance[column, column]))
         rest, given = covariances - own[:, :, None] * own[:, None, :], []
         for offset in OFFSETS:
             moved = takes @ coefs + offset * own
-            each = _curves(self.at, self.labels, low, high, moved, rest, centre, freedom)
+            each = _curves(*of[:4], moved, rest, middle, centre, freedom)
             given.append((offset, each.t, each.ends))
-        return replace(_curves(*of), given=tuple(given)), p
+        return replace(_curves(*of, middle, centre, freedom), given=tuple(given)), p
+
+    def _middle(self, used: NDArray[np.bool_], coefs: Array) -> Array:
+        """(K,) the curves at their centre, at the mean of the other hyperparameters; `coefs` of the
+        levels and of these.
+        """
+        mean = self.others[used].mean(axis=0)
+        if not self.is_smooth:
+            return coefs[: len(self.at)] + mean @ coefs[len(self.at) :]
+        y = self.at - self.y.mean()
+        return np.asarray(y[:, None] ** np.arange(4) @ coefs[:4] + mean @ coefs[4:])
 
     def _noise(
         self,
