@@ -13,7 +13,12 @@ Nonlinear Regression Analysis, section 6.1).
 
 A grid is fitted at each level by itself, where its other hyperparameters are averaged over. A
 sample is fitted as a whole where its levels are too small, with b and c linear in y. Where the
-curve does not fit, the values furthest from the best are left out, until it does.
+curve does not fit a sample, the values furthest from the best are left out, until it does.
+
+A grid that the curve does not fit, by the F test for lack of fit against the noise of the seeds, is
+taken to have one peak and no form: it rises up to the values before the best x, and falls after
+it. Against an x is then t of the best mean over that of the nearer value between them, so the best
+x lies between the neighbours of values that may be the best one (Hsu 1984).
 """
 
 from __future__ import annotations
@@ -58,6 +63,7 @@ class Curves:
         level: (K, P) the curve there.
         freedom: of the noise.
         closer: where the curve may not fit all values, the same of fewer.
+        fits: whether it has the form of a parabola or a cubic.
         given: how many errors each of some values of d is from the estimate, with t and ends for
             it; the levels are independent given d.
     """
@@ -71,6 +77,7 @@ class Curves:
     level: Array
     freedom: float
     closer: Curves | None = None
+    fits: bool = True
     given: tuple[tuple[float, Array, Array], ...] = ()
 
     def evidence(self, x: Array) -> Array:
@@ -158,7 +165,7 @@ def shift_of(curves: Curves) -> Shift:
         for steps in (_FIRST_STEPS, _STEPS, _STEPS):
             a = np.linspace(*ends, steps)
             q = curves.evidence(a + shift * y[:, None])
-            place, step = float(a[q.argmin()]), 2.0 * (a[1] - a[0])
+            place, step = float(a[_middle_of_least(q)]), 2.0 * (a[1] - a[0])
             least, ends = min(least, float(q.min())), (place - step, place + step)
         return least, place
 
@@ -169,7 +176,7 @@ def shift_of(curves: Curves) -> Shift:
 
     tried = np.linspace(-steepest, steepest, _STEPS)
     values = np.array([profile(shift) for shift in tried])
-    near = int(values.argmin())
+    near = _middle_of_least(values)
     around = tuple(tried[np.clip([near - 1, near + 1], 0, _STEPS - 1)])
     fine = optimize.minimize_scalar(
         profile, bounds=around, method="bounded", options={"xatol": 1e-6}
@@ -195,6 +202,12 @@ def shift_of(curves: Curves) -> Shift:
     low, high = ends
     start = fitted(best)[1]
     return Shift(best, low, high, start, float(special.fdtrc(1.0, freedom, lead)), is_line)
+
+
+def _middle_of_least(values: Array) -> int:
+    """The index of the smallest value, of several equal ones that in the middle."""
+    least = np.flatnonzero(values <= values.min())
+    return int(least[len(least) // 2])
 
 
 def p_of_one_best(curves: Curves) -> float:
@@ -266,17 +279,44 @@ class _Fit:
         return cls(sweep, x, np.zeros(len(x), np.int64), y, at, tuple(labels), others, True)
 
     def curves(self) -> Curves | Note:
-        """The parabolas of the values that one fits."""
+        """The parabolas of the values that one fits, or what a grid shows without."""
         used, is_narrowed = np.ones(len(self.x), dtype=bool), False
         while True:
             curves, p = self._fitted(used)
             narrower = None if isinstance(curves, Note) else self._narrowed(used, curves)
             if isinstance(curves, Note) or narrower is None:
                 return curves
+            if p < FIT_LEVEL and self.sweep.samplers == ("grid",) and self.sweep.noise.pooled > 0:
+                return self._of_one_peak(curves)
             if p >= FIT_LEVEL:
                 closer = self._fitted(narrower)[0] if is_narrowed or p < DOUBT else None
                 return replace(curves, closer=closer) if isinstance(closer, Curves) else curves
             used, is_narrowed = narrower, True
+
+    def _of_one_peak(self, curves: Curves) -> Curves:
+        """What the means of each value show by themselves, of a grid."""
+        sweep, weights = self.sweep, np.sqrt(self.sweep.counts)
+        keys = np.column_stack([self.codes, self.x])
+        keys, cells = np.unique(keys, axis=0, return_inverse=True)
+        others = self.others - self.others.mean(axis=0)
+        design = np.column_stack([np.eye(len(keys))[cells.ravel()], others])
+        inverse = np.linalg.pinv(design * weights[:, None])[: len(keys)]
+        means = inverse @ (weights * sweep.means)
+        noise = sweep.noise.of_each(1.0 / sweep.counts)[0] * sweep.counts
+        covariance, parts = (inverse * noise) @ inverse.T, []
+        for k in range(len(self.at)):
+            own = np.flatnonzero(keys[:, 0] == k)
+            values, each, top = keys[own, 1], means[own], int(means[own].argmax())
+            errors = covariance[np.ix_(own, own)]
+            error = errors[top, top] + errors.diagonal() - 2.0 * errors[top]
+            t = (each[top] - each) / np.sqrt(np.maximum(error, 1e-300))
+            x = np.linspace(values[0], values[-1], PLACES)
+            after = np.clip(np.searchsorted(values, x, side="right"), 1, len(values) - 1)
+            against = np.where(after < top, t[after], np.where(after > top + 1, -t[after - 1], 0.0))
+            parts.append((x, against, np.interp(x, values, each), values[top], t[0], -t[-1]))
+        x, t, level, best, low, high = map(np.array, zip(*parts, strict=True))
+        ends, freedom = np.stack([low, high]), sweep.noise.freedom
+        return Curves(self.at, self.labels, x, t, ends, best, level, freedom, fits=False)
 
     def _columns(self, x: Array, used: NDArray[np.bool_], common: Sequence[int]) -> Array:
         """The design (n, columns): of x and of x^2 those of each level, or of b and c, and those

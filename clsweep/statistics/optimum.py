@@ -85,6 +85,7 @@ def _shift_row(sweep: Sweep, start: dict[str, Any], curves: Curves | Note) -> di
     if set(scales.values()) == {"log"} and shift.is_line:
         law = " or ".join(name for at, name in LAWS.items() if shift.low <= at <= shift.high)
     notes = [*sweep.measured.missing, *[note(Reason.NO_LINE)] * (not shift.is_line)]
+    notes += [note(Reason.NO_CURVE_FITS, param=start["of"])] * (not curves.fits)
     first = np.exp2(shift.start) if scales["of_scale"] == "log" else shift.start
     ends = (shift.estimate, shift.low, shift.high, first, shift.p)
     return start | dict(zip(ENDS, ends, strict=True)) | {"law": law} | noted(*notes)
