@@ -294,7 +294,7 @@ class _Fit:
             used, is_narrowed = narrower, True
 
     def _of_one_peak(self, curves: Curves) -> Curves:
-        """What the means of each value show by themselves, of a grid."""
+        """The evidence of the means of each value by themselves, of a grid."""
         sweep, weights = self.sweep, np.sqrt(self.sweep.counts)
         keys = np.column_stack([self.codes, self.x])
         keys, cells = np.unique(keys, axis=0, return_inverse=True)
