@@ -172,7 +172,7 @@ def test_a_loop_goes_on_after_ctrl_c(tmp_path, undisturbed):
 def test_a_loop_that_hangs_is_stalled_and_the_others_go_on(tmp_path, workers):
     hangs = marked(tmp_path / "marks", workers - 1, "time.sleep(10_000)")
     both = {name: {"trainer": f"walk.py:{name}"} for name in ("walk", "graded")}
-    resources = {"workers": workers, "stall_s": 5}
+    resources = {"workers": workers, "stall_s": 15}
     code, output, results = run(tmp_path / "hung", hangs, objectives=both, resources=resources)
     assert (code, "Traceback" in output) == (1, False), output
     trials = results.trials.set_index("objective")
