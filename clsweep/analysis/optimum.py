@@ -13,7 +13,12 @@ Nonlinear Regression Analysis, section 6.1).
 
 A grid is fitted at each level by itself, where its other hyperparameters are averaged over. A
 sample is fitted as a whole where its levels are too small, with b and c linear in y. Where the
-curve does not fit, the values furthest from the best are left out, until it does.
+curve does not fit a sample, the values furthest from the best are left out, until it does.
+
+A grid that the curve does not fit, by the F test for lack of fit against the noise of the seeds, is
+taken to have one peak and no form: it rises up to the values before the best x, and falls after
+it. Against an x is then t of the best mean over that of the nearer value between them, so the best
+x lies between the neighbours of values that may be the best one (Hsu 1984).
 """
 
 from __future__ import annotations
@@ -55,8 +60,10 @@ class Curves:
         t: (K, P) slopes there over their errors, or what the curve is below its best over that,
             where that is more; ends: (2, K) the same of all beyond the low and the high end.
         best: (K,) the best x of each curve.
+        level: (K, P) the curve there.
         freedom: of the noise.
         closer: where the curve may not fit all values, the same of fewer.
+        fits: whether it has the form of a parabola or a cubic.
         given: how many errors each of some values of d is from the estimate, with t and ends for
             it; the levels are independent given d.
     """
@@ -67,8 +74,10 @@ class Curves:
     t: Array
     ends: Array
     best: Array
+    level: Array
     freedom: float
     closer: Curves | None = None
+    fits: bool = True
     given: tuple[tuple[float, Array, Array], ...] = ()
 
     def evidence(self, x: Array) -> Array:
@@ -100,9 +109,11 @@ class Curves:
 
 def _curves(
     at: Array, labels: Sequence[str], low: Array, high: Array, coefs: Array, covariances: Array,
-    centre: float, freedom: float,
+    middle: Array, centre: float, freedom: float,
 ) -> Curves:  # fmt: skip
-    """Of the coefficients (K, q) of x, x^2 and x^3, where those are, of x less the centre."""
+    """Of the coefficients (K, q) of x, x^2 and x^3, where those are, of x less the centre, and of
+    the curves (K,) there.
+    """
     x = np.linspace(low, high, PLACES, axis=1)
     powers = np.arange(1, coefs.shape[1] + 1)
     slopes, values = powers * x[..., None] ** (powers - 1), x[..., None] ** powers
@@ -120,7 +131,8 @@ def _curves(
     ends = np.stack([np.maximum(ends[0], lack[:, 0]), np.minimum(ends[1], -lack[:, -1])])
     side = np.where(x < x[rows, top][:, None], 1.0, -1.0)  # the slope there leads to the best
     t = np.where(np.abs(t) >= lack, t, side * lack)
-    return Curves(at, tuple(labels), centre + x, t, ends, centre + x[rows, top], freedom)
+    best, level = centre + x[rows, top], middle[:, None] + level
+    return Curves(at, tuple(labels), centre + x, t, ends, best, level, freedom)
 
 
 @dataclass(frozen=True)
@@ -129,6 +141,7 @@ class Shift:
 
     Attributes:
         low, high: its interval, infinite where the best values lie beyond the ends.
+        start: the best x at the mean of the levels.
         p: of no shift; of categories, of the same best value at all.
         is_line: whether the best values may lie on one line.
     """
@@ -136,6 +149,7 @@ class Shift:
     estimate: float
     low: float
     high: float
+    start: float
     p: float
     is_line: bool
 
@@ -146,20 +160,23 @@ def shift_of(curves: Curves) -> Shift:
     width = float(np.ptp(curves.x))
     steepest = 2.0 * width / float(np.ptp(y))
 
-    def profile(shift: float) -> float:
+    def fitted(shift: float) -> tuple[float, float]:
         ends, least = (curves.x.min() - 1.5 * width, curves.x.max() + 1.5 * width), np.inf
         for steps in (_FIRST_STEPS, _STEPS, _STEPS):
             a = np.linspace(*ends, steps)
             q = curves.evidence(a + shift * y[:, None])
-            place, step = float(a[q.argmin()]), 2.0 * (a[1] - a[0])
+            place, step = float(a[_middle_of_least(q)]), 2.0 * (a[1] - a[0])
             least, ends = min(least, float(q.min())), (place - step, place + step)
-        return least
+        return least, place
+
+    def profile(shift: float) -> float:
+        return fitted(shift)[0]
 
     from scipy import optimize  # takes 0.15 s of every command that has statistics
 
     tried = np.linspace(-steepest, steepest, _STEPS)
     values = np.array([profile(shift) for shift in tried])
-    near = int(values.argmin())
+    near = _middle_of_least(values)
     around = tuple(tried[np.clip([near - 1, near + 1], 0, _STEPS - 1)])
     fine = optimize.minimize_scalar(
         profile, bounds=around, method="bounded", options={"xatol": 1e-6}
@@ -183,7 +200,14 @@ def shift_of(curves: Curves) -> Shift:
         ends.append(float(optimize.brentq(lambda s: profile(s) - most, start, stop, xtol=1e-5)))
     lead = max(0.0, profile(0.0) - least) / scale
     low, high = ends
-    return Shift(best, low, high, float(special.fdtrc(1.0, freedom, lead)), is_line)
+    start = fitted(best)[1]
+    return Shift(best, low, high, start, float(special.fdtrc(1.0, freedom, lead)), is_line)
+
+
+def _middle_of_least(values: Array) -> int:
+    """The index of the smallest value, of several equal ones that in the middle."""
+    least = np.flatnonzero(values <= values.min())
+    return int(least[len(least) // 2])
 
 
 def p_of_one_best(curves: Curves) -> float:
@@ -255,17 +279,44 @@ class _Fit:
         return cls(sweep, x, np.zeros(len(x), np.int64), y, at, tuple(labels), others, True)
 
     def curves(self) -> Curves | Note:
-        """The parabolas of the values that one fits."""
+        """The parabolas of the values that one fits, or what a grid shows without."""
         used, is_narrowed = np.ones(len(self.x), dtype=bool), False
         while True:
             curves, p = self._fitted(used)
             narrower = None if isinstance(curves, Note) else self._narrowed(used, curves)
             if isinstance(curves, Note) or narrower is None:
                 return curves
+            if p < FIT_LEVEL and self.sweep.samplers == ("grid",) and self.sweep.noise.pooled > 0:
+                return self._of_one_peak(curves)
             if p >= FIT_LEVEL:
                 closer = self._fitted(narrower)[0] if is_narrowed or p < DOUBT else None
                 return replace(curves, closer=closer) if isinstance(closer, Curves) else curves
             used, is_narrowed = narrower, True
+
+    def _of_one_peak(self, curves: Curves) -> Curves:
+        """The evidence of the means of each value by themselves, of a grid."""
+        sweep, weights = self.sweep, np.sqrt(self.sweep.counts)
+        keys = np.column_stack([self.codes, self.x])
+        keys, cells = np.unique(keys, axis=0, return_inverse=True)
+        others = self.others - self.others.mean(axis=0)
+        design = np.column_stack([np.eye(len(keys))[cells.ravel()], others])
+        inverse = np.linalg.pinv(design * weights[:, None])[: len(keys)]
+        means = inverse @ (weights * sweep.means)
+        noise = sweep.noise.of_each(1.0 / sweep.counts)[0] * sweep.counts
+        covariance, parts = (inverse * noise) @ inverse.T, []
+        for k in range(len(self.at)):
+            own = np.flatnonzero(keys[:, 0] == k)
+            values, each, top = keys[own, 1], means[own], int(means[own].argmax())
+            errors = covariance[np.ix_(own, own)]
+            error = errors[top, top] + errors.diagonal() - 2.0 * errors[top]
+            t = (each[top] - each) / np.sqrt(np.maximum(error, 1e-300))
+            x = np.linspace(values[0], values[-1], PLACES)
+            after = np.clip(np.searchsorted(values, x, side="right"), 1, len(values) - 1)
+            against = np.where(after < top, t[after], np.where(after > top + 1, -t[after - 1], 0.0))
+            parts.append((x, against, np.interp(x, values, each), values[top], t[0], -t[-1]))
+        x, t, level, best, low, high = map(np.array, zip(*parts, strict=True))
+        ends, freedom = np.stack([low, high]), sweep.noise.freedom
+        return Curves(self.at, self.labels, x, t, ends, best, level, freedom, fits=False)
 
     def _columns(self, x: Array, used: NDArray[np.bool_], common: Sequence[int]) -> Array:
         """The design (n, columns): of x and of x^2 those of each level, or of b and c, and those
@@ -309,17 +360,28 @@ class _Fit:
         covariance = (inverse * scale) @ inverse.T
         covariances = takes @ covariance @ takes.transpose(0, 2, 1)
         low, high = (np.array([end(part) for part in parts]) for end in (np.min, np.max))
-        of = (self.at, self.labels, low, high, takes @ coefs, covariances, centre, freedom)
+        middle = self._middle(used, coefs[(4 if self.is_smooth else 2 * num) + len(common) :])
+        of = (self.at, self.labels, low, high, takes @ coefs, covariances)
         if not common:
-            return _curves(*of), p
+            return _curves(*of, middle, centre, freedom), p
         column = 4 if self.is_smooth else 2 * num
         own = takes @ (covariance[:, column] / np.sqrt(covariance[column, column]))
         rest, given = covariances - own[:, :, None] * own[:, None, :], []
         for offset in OFFSETS:
             moved = takes @ coefs + offset * own
-            each = _curves(self.at, self.labels, low, high, moved, rest, centre, freedom)
+            each = _curves(*of[:4], moved, rest, middle, centre, freedom)
             given.append((offset, each.t, each.ends))
-        return replace(_curves(*of), given=tuple(given)), p
+        return replace(_curves(*of, middle, centre, freedom), given=tuple(given)), p
+
+    def _middle(self, used: NDArray[np.bool_], coefs: Array) -> Array:
+        """(K,) the curves at their centre, at the mean of the other hyperparameters; `coefs` of the
+        levels and of these.
+        """
+        mean = self.others[used].mean(axis=0)
+        if not self.is_smooth:
+            return coefs[: len(self.at)] + mean @ coefs[len(self.at) :]
+        y = self.at - self.y.mean()
+        return np.asarray(y[:, None] ** np.arange(4) @ coefs[:4] + mean @ coefs[4:])
 
     def _noise(
         self,

@@ -147,6 +147,8 @@ TEXTS = {
     "AT_EDGE": "at the edge of the swept {params}: the optimum may lie outside",
     "NO_LINE": "no straight line goes through the best values: the shift is their trend, its "
     "interval as much wider",
+    "NO_CURVE_FITS": "no parabola or cubic fits the scores: the best {param} lies between the "
+    "neighbours of values that may be best",
     # What the numbers are made of.
     "WITHIN_BRANCH": "{param} is swept at {at} alone: over these {num} of {configs} configurations",
     "NESTED": "{term}: nested, so one factor of {levels} settings, which all count alike",

@@ -320,7 +320,7 @@ def forest(
         if f"{end}_open" in frame and frame[f"{end}_open"].any():
             open_end = place.transform_filter(f"datum.{end}_open")
             head = open_end.mark_point(filled=True, size=60, shape=arrow, opacity=1, yOffset=LOWER)
-            marks.append(head.encode(_column(x, end), color=hue))
+            marks.append(head.encode(other_column(x, end), color=hue))
     return layers(marks, height=ROW_HEIGHT * frame["row"].nunique())
 
 
@@ -351,7 +351,7 @@ def dots(
         known = base.transform_filter("isValid(datum.null)")
         size = row_height - ROW_HEIGHT / 2
         tick = known.mark_tick(color=GREY, thickness=2, size=size, yOffset=ROW_HEIGHT / 4)
-        marks.insert(0, tick.encode(_column(x, "null")))
+        marks.insert(0, tick.encode(other_column(x, "null")))
     return layers(marks, height=row_height * frame["row"].nunique())
 
 
@@ -370,10 +370,12 @@ def _labels(frame: pd.DataFrame, row_height: float) -> alt.Chart:
 
 def _bars(base: alt.Chart, x: alt.X, **options: Any) -> alt.Chart:
     whole = base.transform_filter(HAS_INTERVAL)
-    return whole.mark_rule(strokeWidth=2.5, **options).encode(_column(x, "low"), alt.X2("high"))
+    return whole.mark_rule(strokeWidth=2.5, **options).encode(
+        other_column(x, "low"), alt.X2("high")
+    )
 
 
-def _column(x: alt.X, field: str) -> alt.X:
+def other_column(x: alt.X, field: str) -> alt.X:
     """The same axis over another column."""
     other = x.copy()
     other.shorthand = f"{field}:Q"

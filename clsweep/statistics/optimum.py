@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,21 +10,26 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.holm import holm
+from clsweep.analysis.nested import conditional
 from clsweep.analysis.optimum import Curves, curves_of, p_of_one_best, pairs_of, shift_of
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import THRESHOLD, interval, known, number
+from clsweep.display.numbers import THRESHOLD, interval, known, number, setting_column
+from clsweep.display.theme import GREY
+from clsweep.statistics import charts
+from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import described
-from clsweep.statistics.computed import Statistics
-from clsweep.statistics.report_objects import Sentences, Unresolved
+from clsweep.statistics.computed import ReportContext, Statistics, TableFunction
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, p_of
 from clsweep.sweeps.notes import cause, records_of, status_text
 
 SHIFT_COLUMNS = with_notes(
-    "objective of by of_scale by_scale levels bounded shift low high p p_holm law resolved"
+    "objective of by of_scale by_scale levels bounded shift low high start p p_holm law resolved"
 )
 LEVEL_COLUMNS = with_notes("objective of by level place best low high is_low_end is_high_end")
+ENDS = ("shift", "low", "high", "start", "p")
 LAWS = {1.0: "linear", 0.5: "square root", -0.5: "inverse square root", -1.0: "inverse"}
 
 
@@ -68,7 +74,7 @@ def _decide(row: dict[str, Any], p_holm: float) -> None:
 
 def _shift_row(sweep: Sweep, start: dict[str, Any], curves: Curves | Note) -> dict[str, Any]:
     scales = {f"{key}_scale": sweep.scales[start[key]] for key in ("of", "by")}
-    start = {**start, **scales, "law": "", **dict.fromkeys(("shift", "low", "high", "p"), np.nan)}
+    start = {**start, **scales, "law": "", **dict.fromkeys(ENDS, np.nan)}
     if isinstance(curves, Note):
         return start | {"levels": 0, "bounded": 0} | noted(*sweep.measured.missing, why=curves)
     bounded = int(np.isfinite(curves.intervals).any(axis=0).sum())
@@ -79,8 +85,10 @@ def _shift_row(sweep: Sweep, start: dict[str, Any], curves: Curves | Note) -> di
     if set(scales.values()) == {"log"} and shift.is_line:
         law = " or ".join(name for at, name in LAWS.items() if shift.low <= at <= shift.high)
     notes = [*sweep.measured.missing, *[note(Reason.NO_LINE)] * (not shift.is_line)]
-    ends = {"shift": shift.estimate, "low": shift.low, "high": shift.high, "p": shift.p}
-    return start | ends | {"law": law} | noted(*notes)
+    notes += [note(Reason.NO_CURVE_FITS, param=start["of"])] * (not curves.fits)
+    first = np.exp2(shift.start) if scales["of_scale"] == "log" else shift.start
+    ends = (shift.estimate, shift.low, shift.high, first, shift.p)
+    return start | dict(zip(ENDS, ends, strict=True)) | {"law": law} | noted(*notes)
 
 
 def optima(of: Statistics, *, param: str | None = None, by: str | None = None) -> pd.DataFrame:
@@ -103,6 +111,29 @@ def optima(of: Statistics, *, param: str | None = None, by: str | None = None) -
             edge = [note(Reason.AT_EDGE, params=(start["of"],))] * (best in (first, last))
             rows.append(start | row | noted(*edge, why=why if is_open else None))
     return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS))
+
+
+def level_curves(of: Statistics, *, param: str, by: str) -> pd.DataFrame:
+    """The curve (`score`) at places of each level of a pair, and the `mean` of the settings of each
+    value there, of a grid.
+    """
+    parts: list[pd.DataFrame] = []
+    for sweep, start, curves in _pairs(of, param, by):
+        if isinstance(curves, Note):
+            continue
+        places = np.linspace(0, curves.x.shape[1] - 1, 81).astype(int)
+        x, level = curves.x[:, places], sweep.sign * curves.level[:, places]
+        x = np.exp2(x) if sweep.scales[param] == "log" else x
+        drawn = {"level": np.repeat(curves.labels, len(places)), "x": x.ravel()}
+        own = pd.DataFrame(drawn | {"score": level.ravel(), "mean": np.nan})
+        used = conditional(conditional(sweep.measured, param), by)
+        if used.samplers == ("grid",):
+            texts = setting_column(used.settings[by].tolist())
+            cells = {"level": texts, "x": used.settings[param], "mean": used.sign * used.means}
+            ran = pd.DataFrame(cells)[used.alive & np.isin(texts, curves.labels)]
+            own = pd.concat([own, ran.groupby(["level", "x"], as_index=False)["mean"].mean()])
+        parts.append(own.assign(objective=start["objective"]))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _moved(row: Row) -> str:
@@ -163,11 +194,107 @@ def moves(frame: pd.DataFrame) -> Sentences:
     return tuple(lines) if lines else (none,) * bool(len(frame))
 
 
+def shift_figures(context: ReportContext) -> list[Figure]:
+    """The curves of each shift that is resolved, with the best values and the line they move on."""
+    rows = records_of(_if_any(optimum)(context).query("resolved"))
+    names = charts.slugs("optimum", ["{objective} {of} by {by}".format(**row) for row in rows])
+    return [_shift_figure(name, row, context) for name, row in zip(names, rows, strict=True)]
+
+
+def _shift_figure(slug: str, row: Row, context: ReportContext) -> Figure:
+    data, name, of, by = context.data, row["objective"], row["of"], row["by"]
+    frames = [context.compute(table, param=of, by=by) for table in (level_curves, optima)]
+    drawn, best = (each[each["objective"] == name].reset_index(drop=True) for each in frames)
+    best = _bests(best, drawn.dropna(subset="score"), row)
+    title, level_title = data.metric_title, charts.param_title(by)
+    hue, rank = _shades(best["level"], level_title), {at: k for k, at in enumerate(best["level"])}
+    drawn, best = (each.assign(rank=each["level"].map(rank)) for each in (drawn, best))
+    means = drawn.assign(y=drawn["mean"]).dropna(subset="y")
+    at_means = (drawn if means.empty else means)["x"].to_numpy(float)
+    x = charts.param_axis(data, of, at_means, ticks=not means.empty)
+    tips = charts.tips("level", level=level_title, x=charts.param_title(of), y=f"mean {title}")
+    of_best = charts.tips("level", level=level_title, x=f"best {of}", **charts.END_TIPS)
+    line = alt.Chart(drawn.dropna(subset="score")).mark_line(strokeWidth=2)
+    point, top = alt.Chart(means).mark_point(filled=True, size=40, opacity=0.6), alt.Chart(best)
+    bar, dot = top.mark_rule(strokeWidth=4, opacity=0.7), top.mark_point(filled=True, size=110)
+    marks = [
+        line.encode(x, charts.score_axis(title, "score"), hue, detail="rank"),
+        *[point.encode(x, charts.score_axis(title), hue, tooltip=tips)] * (not means.empty),
+        bar.encode(charts.other_column(x, "low"), alt.X2("high"), charts.score_axis(title), hue),
+        dot.encode(x, charts.score_axis(title), hue, shape=alt.value("diamond"), tooltip=of_best),
+    ]
+    law, moved = f" ({row['law']} law)" * bool(row["law"]), _moved(row)
+    if is_line := bool(moved and best["on_line"].notna().sum() > 1):
+        dashed = alt.Chart(best.dropna(subset="on_line")).mark_line(
+            color=GREY, strokeDash=[5, 4], order=False
+        )
+        at = charts.other_column(x, "on_line"), charts.score_axis(title, "line_score")
+        marks.append(dashed.encode(*at, order="place:Q"))
+    line_text = f" Dashed: moved by {moved} with {_step(row)} of {by}{law}." * is_line
+    return Figure(
+        name=slug,
+        title=f"{name}: the best {of} moves with {by}",
+        caption=f"Fitted curves of {data.metric} against {of}, one for each {by}, the others "
+        f"averaged over{'; points are means of settings' * (not means.empty)}. Diamonds: the best "
+        f"{of}, with its 95 % interval.{line_text}",
+        chart=charts.layers(marks),
+        data=drawn.drop(columns="rank"),
+    )
+
+
+def _shades(levels: pd.Series, title: str) -> alt.Color:
+    """The colour of a `rank` of these levels, from light to dark, and their names."""
+    last = max(len(levels) - 1, 1)
+    legend = alt.Legend(
+        **charts.legend_place(), type="symbol", values=[*range(len(levels))],
+        labelExpr=f"{json.dumps([*levels])}[datum.value]",
+    )  # fmt: skip
+    scale = alt.Scale(domain=[0, last], range="ordinal")
+    return alt.Color("rank:Q", title=title, scale=scale, legend=legend)
+
+
+def _bests(best: pd.DataFrame, curves: pd.DataFrame, row: Row) -> pd.DataFrame:
+    """The best values as a chart has them, on their curves. Where both ends are open there is none,
+    one open end is that of the curve. `on_line`: where the line has them, if it is on the curve.
+    """
+    own = dict(iter(curves.groupby("level")))
+    place = np.log2(best["place"]) if row["by_scale"] == "log" else best["place"]
+    steps = row["shift"] * (place - place.mean())
+    line = row["start"] * np.exp2(steps) if row["of_scale"] == "log" else row["start"] + steps
+    first, last = (np.array([own[at]["x"].iloc[k] for at in best["level"]]) for k in (0, -1))
+    best = best.assign(on_line=line.where((line >= first) & (line <= last)))
+    is_open = best["is_low_end"].astype(bool) & best["is_high_end"].astype(bool)
+    best["best"], best["low"] = best["best"].mask(is_open), best["low"].clip(first).mask(is_open)
+    best["high"] = best["high"].clip(upper=last).mask(is_open)
+    for name, at in (("y", "best"), ("line_score", "on_line")):
+        best[name] = [
+            np.interp(x, own[level]["x"], own[level]["score"])
+            for level, x in zip(best["level"], best[at], strict=True)
+        ]
+    return best.rename(columns={"best": "x"})[
+        ["level", "place", "x", "low", "high", "y", "on_line", "line_score"]
+    ]
+
+
+def _if_any(table: TableFunction) -> Callable[[ReportContext], pd.DataFrame]:
+    """The table as a report has it: without rows where no shift is resolved."""
+
+    def frame(context: ReportContext) -> pd.DataFrame:
+        whole = context.compute(table)
+        return whole if context.compute(optimum)["resolved"].any() else whole.head(0)
+
+    return frame
+
+
 _text: Callable[[Row], str] = lambda row: f"{row['of']} along {row['by']}"  # noqa: E731
 OPTIMUM = Statistic(
     name="optimum",
     title="Does the best value move with another hyperparameter?",
     table=optimum,
+    frame=_if_any(optimum),
+    ahead=True,
+    sentences=lambda context: moves(_if_any(optimum)(context)),
+    figures=shift_figures,
     columns=(
         Column("objective"),
         Column("best value of", _text, "the others averaged over"),
@@ -197,6 +324,7 @@ OPTIMUM = Statistic(
             shift="s on both axes: log2 of a factor where of is log, by each doubling where by is. "
             "Both log: the exponent of by",
             low="interval of the shift; infinite where it is open",
+            start="the best value on the fitted line, at the mean of the levels on their axis",
             p="of no shift, F(1, df); of categories of one best value, F(K - 1, df)",
             p_holm="the same, corrected for all rows (Holm)",
             law="those of the powers 1, 1/2, -1/2, -1 that the interval has; where it is resolved",
@@ -208,6 +336,8 @@ OPTIMA = Statistic(
     name="optima",
     title="The best value at each level",
     table=optima,
+    frame=_if_any(optima),
+    is_apart=True,
     columns=(
         Column("objective"),
         Column("best value of", _text),

@@ -82,6 +82,7 @@ SECTIONS = (
         (sensitivity.SENSITIVITY, marginals.MARGINALS),
         _of_space,
     ),
+    SectionOutline("optimum", "Does the best value move?", (optimum.OPTIMUM, optimum.OPTIMA)),
     SectionOutline(
         "recommendation",
         "What should be set?",
@@ -126,7 +127,6 @@ def all_statistics() -> Iterator[Statistic]:
     yield leaderboard.LEADERBOARD
     for chapter in SECTIONS:
         yield from chapter.questions
-    yield from (optimum.OPTIMUM, optimum.OPTIMA)  # of a command alone
 
 
 def requests(context: ReportContext) -> Iterator[TableRequest]:

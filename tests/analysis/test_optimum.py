@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import clsweep
 from clsweep.analysis.optimum import Curves, curves_of, shift_of
@@ -12,13 +13,33 @@ from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.errors import RequestError
 
 LRS, BATCHES = [2.0**power for power in range(-5, 1)], [64, 128, 256, 512]
+# Points below the best, by how far log2 lr lies above the best one.
+SHAPES = {
+    "parabola": lambda u: -(u**2),
+    "cliff": lambda u: -0.3 * u**2 if u < 0 else -min(20.0, 8.0 * u**2),
+    "corner": lambda u: u if u < 0 else -6.0 * u,
+    "tent": lambda u: -3.0 * abs(u),
+    "peak": lambda u: 8.0 * np.exp(-((u / 0.8) ** 2)) - 8.0,
+    "skewed": lambda u: -2.0 * (np.exp(u) - 1.0 - u),
+}
 SCALES = {"lr": "log", "batch_size": "log"}
 
 
-def table(seed, slope, *, best=-2.5, depth=1.0, num_seeds=3, missing=0.0, num=0, noise=0.5):
+def table(
+    seed,
+    slope,
+    *,
+    best=-2.5,
+    depth=1.0,
+    num_seeds=3,
+    missing=0.0,
+    num=0,
+    noise=0.5,
+    shape="parabola",
+):
     """Scores that are best at log2 lr = best + slope (log2 batch_size - 7.5), with what each seed
     gives to all; of a grid, or of `num` points of the same space.
-    """
+    """  # fmt: skip
     rng = np.random.default_rng(seed)
     points = list(itertools.product(LRS, BATCHES))
     if num:
@@ -28,7 +49,7 @@ def table(seed, slope, *, best=-2.5, depth=1.0, num_seeds=3, missing=0.0, num=0,
     shared, rows = rng.normal(0, 1, num_seeds), []
     for config, (lr, batch_size) in enumerate(points):
         y = np.log2(batch_size) - 7.5
-        level = 80 - depth * (np.log2(lr) - best - slope * y) ** 2 + 2 * y
+        level = 80 + depth * SHAPES[shape](np.log2(lr) - best - slope * y) + 2 * y
         for number in range(num_seeds):
             if rng.random() >= missing:
                 score = level + shared[number] + rng.normal(0, noise)
@@ -71,8 +92,10 @@ def covered(tables, slope, **options):
         {"slope": 0.5, "missing": 0.15},
         {"slope": 0.5, "best": -0.5},  # beyond the end of the range at half of the levels
         {"slope": 0.5, "num": 60, "num_seeds": 1},
+        *({"slope": 0.5, "shape": shape, "best": -2.3} for shape in SHAPES),
+        {"slope": 0.5, "shape": "cliff", "missing": 0.15},
     ],
-    ids=["linear", "still", "gaps", "edge", "sample"],
+    ids=["linear", "still", "gaps", "edge", "sample", *SHAPES, "cliff with gaps"],
 )
 def test_intervals_hold_the_planted_shift(options):
     shifts, levels = covered(200, **options)
@@ -133,6 +156,27 @@ def test_what_has_no_curve_says_so():
         of.optimum(of="encoder")
     with pytest.raises(RequestError, match="no objective sweeps 'objective'"):
         of.optimum(by="objective")
+
+
+def test_where_no_cubic_fits_a_best_value_lies_between_neighbours():
+    trials = table(3, 0.5, shape="cliff")
+    scores = trials.pivot_table("knn_top1", ["batch_size", "lr"], "seed")
+    left = scores.sub(scores.mean(axis=1), axis=0)
+    left = left - left.mean()
+    freedom = (len(scores) - 1) * (scores.shape[1] - 1)
+    error = np.sqrt(left.pow(2).to_numpy().sum() / freedom * 2 / scores.shape[1])
+    ends = np.log2(LRS)
+    fitted = curves(trials)
+    assert not fitted.fits
+    for k, size in enumerate(BATCHES):
+        means = scores.mean(axis=1)[size].to_numpy()
+        best = np.flatnonzero(means.max() - means <= stats.t.ppf(0.975, freedom) * error)
+        low = ends[best[0] - 1] if best[0] else -np.inf
+        high = ends[best[-1] + 1] if best[-1] + 1 < len(ends) else np.inf
+        assert fitted.intervals[:, k] == pytest.approx([low, high], abs=0.02)
+    row = answers(trials).optimum(of="lr", by="batch_size").iloc[0]
+    assert "no parabola or cubic fits the scores: the best lr lies between" in row["note"]
+    assert curves(table(3, 0.5)).fits
 
 
 def test_failed_trials_are_left_out_and_noted():

@@ -1,20 +1,26 @@
-"""Training loops of the user's own on a real Ray: the same numbers after SIGKILLs, by one worker
-and by two; under ASHA; with a hyperparameter that a loop ignores.
+"""Training loops of the user's own on a real Ray: the same numbers after SIGKILLs and Ctrl-C, by
+one worker and by two; stalled; under ASHA and in a race; with a hyperparameter that one ignores.
 """
+
+import os
+import random
+import signal
 
 import pytest
 import yaml
 
 import clsweep
 from tests.cluster.conftest import clsweep as command
+from tests.cluster.conftest import start, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 # A walk that hangs on every draw before it. With a folder of marks it is killed once, in epoch 3.
 WALK = """
 import os
 import random
 import signal
+import time
 
 import numpy as np
 import torch
@@ -60,6 +66,13 @@ def walk(trial):
             return
 
 
+@trainer(params=[Param(name="grade", kind="float", default=1.0, low=0, **TEXT)], metrics=[SCORE])
+def graded(trial):
+    noise = random.Random(trial.seed).gauss(0, 0.1)
+    for epoch in range(trial.epoch + 1, trial.config["epochs"] + 1):
+        trial.report(epoch, 10 * trial.config["grade"] + noise + epoch)
+
+
 @trainer(params=[Param(name="idle", kind="int", default=1, **TEXT)], metrics=[SCORE])
 def ignores(trial):
     for epoch in range(1, trial.config["epochs"] + 1):
@@ -77,25 +90,44 @@ STUDY = {
 }  # fmt: skip
 
 
-def run(folder, text=WALK, **changes):
+def write(folder, text=WALK, **changes):
+    """The arguments of a run of the study, and its results folder."""
     folder.mkdir()
     (folder / "walk.py").write_text(text)
     path, out = folder / "study.yaml", folder / "out"
     path.write_text(yaml.safe_dump({**STUDY, **changes}, sort_keys=False))
-    code, output = command("run", path, "--out", out)
+    return ("run", path, "--out", out), out
+
+
+def run(folder, text=WALK, **changes):
+    arguments, out = write(folder, text, **changes)
+    code, output = command(*arguments)
     return code, output, clsweep.open_results(out)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_loop_that_is_killed_ends_with_the_numbers_of_one_that_is_not(tmp_path, workers):
-    resources, marks = {"workers": workers}, tmp_path / "marks"
-    marks.mkdir()
-    code, output, undisturbed = run(tmp_path / "plain", resources=resources)
-    assert code == 0, output
-    kills = WALK.replace("MARKS = None", f"MARKS = {str(marks)!r}")
-    code, output, disturbed = run(tmp_path / "killed", kills, resources=resources)
-    assert code == 0, output
-    assert len(list(marks.iterdir())) == 2
+def marked(folder, does="os.kill(os.getpid(), signal.SIGKILL)"):
+    """The loops with a folder of marks: there, the first worker does this once."""
+    folder.mkdir()
+    text = WALK.replace("MARKS = None", f"MARKS = {str(folder)!r}")
+    return text.replace("os.kill(os.getpid(), signal.SIGKILL)", does)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The results by the number of workers, each made once."""
+    known = {}
+
+    def results(workers):
+        if workers not in known:
+            folder = tmp_path_factory.mktemp("plain") / "study"
+            code, output, known[workers] = run(folder, resources={"workers": workers})
+            assert code == 0, output
+        return known[workers]
+
+    return results
+
+
+def assert_as_undisturbed(undisturbed, disturbed):
     plain, killed = (each.trials.set_index("trial_id") for each in (undisturbed, disturbed))
     numbers = ["walk_top1", "train_loss", "epochs_trained", "status"]
     assert plain[numbers].equals(killed[numbers])
@@ -107,6 +139,66 @@ def test_a_loop_that_is_killed_ends_with_the_numbers_of_one_that_is_not(tmp_path
     ]
     assert losses[0].equals(losses[1])
     assert losses[0].groupby("trial_id").size().eq(5).all()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_loop_that_is_killed_ends_with_the_numbers_of_one_that_is_not(
+    tmp_path, undisturbed, workers
+):
+    kills = marked(tmp_path / "marks")
+    code, output, disturbed = run(tmp_path / "killed", kills, resources={"workers": workers})
+    assert code == 0, output
+    assert len(list((tmp_path / "marks").iterdir())) == 2
+    assert_as_undisturbed(undisturbed(workers), disturbed)
+
+
+def test_a_loop_goes_on_after_ctrl_c(tmp_path, undisturbed):
+    waits = marked(tmp_path / "marks", "time.sleep(10_000)")
+    arguments, out = write(tmp_path / "paused", waits)
+    process = start(*arguments, "--max-concurrent", 2)
+    wait_until(lambda: len(os.listdir(tmp_path / "marks")) == 2, "both trials in epoch 3")
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    code, output = command(*arguments)
+    assert code == 0, output
+    assert_as_undisturbed(undisturbed(1), clsweep.open_results(out))
+
+
+def test_a_loop_that_hangs_is_stalled_and_the_others_go_on(tmp_path):
+    hangs = marked(tmp_path / "marks", "time.sleep(10_000)")
+    both = {name: {"trainer": f"walk.py:{name}"} for name in ("walk", "graded")}
+    resources = {"stall_s": 15}
+    code, output, results = run(tmp_path / "hung", hangs, objectives=both, resources=resources)
+    assert (code, "Traceback" in output) == (1, False), output
+    trials = results.trials.set_index("objective")
+    assert set(trials.loc["graded", "status"]) == {"finished"}
+    assert set(trials.loc["walk", "error_class"]) == {"StalledError"}
+    for message in trials.loc["walk", "error_message"]:
+        assert message.startswith("silent for ")
+        assert "at epoch 2/5" in message
+
+
+def test_a_race_skips_the_worse_and_has_the_scores_of_every_other(tmp_path):
+    grades = [1.0, 2.0, 3.0, 4.0, 5.0]
+    code, output, results = run(
+        tmp_path / "raced",
+        seeds=[0, 1, 2, 3],
+        objectives={"graded": {"trainer": "walk.py:graded", "space": {"grade": {"grid": grades}}}},
+        scheduler={"name": "racing"},
+    )
+    assert code == 0, output
+    trials = results.trials
+    ran = trials[trials["status"] == "finished"]
+    assert set(trials["status"]) == {"finished", "skipped"}
+    assert set(ran[ran["grade"] == 5.0]["seed"]) == {0, 1, 2, 3}
+    assert (ran.groupby("grade")["seed"].nunique() >= 2).all()
+    assert ran["seed"].nunique() == 4
+    assert len(ran) < len(trials)
+    for row in ran.itertuples():
+        noise = random.Random(row.seed).gauss(0, 0.1)
+        assert row.walk_top1 == pytest.approx(10 * row.grade + noise + 5)
 
 
 def test_a_search_stops_some_and_refuses_what_ignores_its_hyperparameter(tmp_path):
