@@ -32,14 +32,9 @@ def print_confirmation(results: Results, *, top: int | None, style: OutputOption
     from clsweep.statistics.recommend import CONFIRMATION
     from clsweep.statistics.verdicts import recommend_verdict
 
-    print_statistic(
-        CONFIRMATION,
-        results.confirm(top=top),
-        results.data,
-        style=style,
-        verdict=partial(recommend_verdict, results),
-        notes=partial(confirm_notes, results, top=top),
-    )
+    verdict = partial(recommend_verdict, results)
+    frame, notes = results.confirm(top=top), partial(confirm_notes, results, top=top)
+    print_statistic(CONFIRMATION, frame, results.data, style=style, verdict=verdict, notes=notes)
 
 
 def print_answer(results: Results) -> str:
@@ -92,7 +87,7 @@ def print_statistic(
     within: float | None = None,
     verdict: Callable[[], Sequence[str]] = tuple,
     notes: Callable[[], Sequence[str]] | None = None,
-    following: str = "",
+    then: str = "",
 ) -> None:
     """For programs the whole table. For eyes the shown one, with its notes, between the verdict and
     the command to type next.
@@ -130,7 +125,7 @@ def print_statistic(
         print_note(f"- {note}")
     meanings = statistic.explained(chosen, data, near)
     print_hints(left_out, meanings, explain=style.explain, command=style.command)
-    print_next(following)
+    print_next(then)
 
 
 def print_with_sentences(
@@ -147,11 +142,7 @@ def print_with_sentences(
 
 
 def print_robustness(
-    results: Results,
-    *,
-    by: str | None = None,
-    within: float | None = None,
-    **how: Any,
+    results: Results, *, by: str | None = None, within: float | None = None, **how: Any
 ) -> None:
     """The table of `clsweep robustness`, beside what is reached without training; `how` as in
     `print_statistic`.
