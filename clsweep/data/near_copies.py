@@ -69,12 +69,10 @@ def _small_images(layout: DataLayout, part: str) -> list[tuple[str, bytes, np.nd
     import numpy as np
     from PIL import Image
 
-    from clsweep.data.image_files import grey_thumbnail, read_bytes
+    from clsweep.data.image_files import grey_thumbnail, read_bytes, sampled_rows
 
-    num_images = len(layout.labels[part])
-    number = min(num_images, MOST_COMPARED)
     images = []
-    for row in (place * num_images // number for place in range(number)):
+    for row in sampled_rows(len(layout.labels[part]), MOST_COMPARED):
         try:
             if layout.open is not None:
                 file = layout.open(part, row)

@@ -222,7 +222,9 @@ def print_table(
         writer.writerow([spreadsheet(str(name)) for name in keys])
         for row in rows:
             cells = [row[key] for key in keys]
-            values = [float(v) if _is_infinite(v) else _jsonable(v) for v in cells]
+            values = [
+                float(v) if isinstance(v, float) and math.isinf(v) else _jsonable(v) for v in cells
+            ]
             writer.writerow(["" if value is None else spreadsheet(value) for value in values])
         return []
     if format is not Format.table and keys:
@@ -278,18 +280,14 @@ def laid_out(
 def _num_keys(columns: Sequence[_Column], room: float) -> int:
     """Number of first columns that tell rows apart; 1 where they leave no room for another."""
     for num in range(1, len(columns)):
-        texts = (accumulate(column.texts, _or_above) for column in columns[:num])
+        # an empty cell below a text reads as that text
+        texts = (accumulate(c.texts, lambda above, text: text or above) for c in columns[:num])
         cells = list(zip(*texts, strict=True))
         if _least(columns[:num]) + 2 + max(column.least for column in columns[num:]) > room:
             break
         if len(set(cells)) == len(cells):
             return num
     return 1
-
-
-def _or_above(above: str, text: str) -> str:
-    """An empty cell below a text reads as that text."""
-    return text or above
 
 
 class _Column(NamedTuple):
@@ -379,10 +377,6 @@ def screen_width() -> int:
     """Columns of the terminal, or of whatever else is printed to."""
     console = Console()
     return console.width if console.is_terminal or "COLUMNS" in os.environ else PAGE_WIDTH
-
-
-def _is_infinite(value: Any) -> bool:
-    return isinstance(value, float) and math.isinf(value)
 
 
 def _jsonable(value: Any) -> Any:

@@ -62,10 +62,9 @@ class _File:
 
     def cells(self, name: str) -> list[Any]:
         """A column."""
-        is_parquet = self.is_parquet
-        table = pq.read_table(self.path, columns=[name]) if is_parquet else self.arrow
-        column: list[Any] = table[name].to_pylist()
-        return column
+        is_packed = self.is_parquet
+        table = pq.read_table(self.path, columns=[name]) if is_packed else self.arrow
+        return list(table[name].to_pylist())
 
     @property
     def arrow(self) -> pa.Table:
