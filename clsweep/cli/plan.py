@@ -40,6 +40,7 @@ _PLURAL: dict[Part, str] = {
     "lr_schedule": "schedules", "knn_weights": "neighbours", "finetune": "finetuning",
 }  # fmt: skip
 
+MOST_LISTED = 50_000  # images; of more no plan reads the names again
 COARSE_POINTS = 0.5  # an image that is worth more hides differences that one would care about
 # Columns of the catalog that a screen without room does without.
 CATALOG_SPARE = ("symbol", "swept", "unlabeled", "channels", "owned by", "source", "defaults")
@@ -256,14 +257,14 @@ def _data_lines(study: Study, level: str) -> list[str]:
 
 def _copy_notes(study: Study) -> list[str]:
     """Notes on the user's own images that stand on both sides of the split, as far as compared."""
-    from clsweep.data.near_copies import MOST_LISTED, copies_between
+    known, place = study.dataset, study.sections.dataset.place
+    row, num_images = DATASET[known.name], known.num_train + known.num_unlabeled
+    is_here = row.files and known.images_digest and not place.is_remote
+    if not is_here or num_images > MOST_LISTED:
+        return []
+    from clsweep.data.near_copies import copies_between  # needs numpy
     from clsweep.data.sources import dataset_layout
 
-    place, row = study.sections.dataset.place, DATASET[study.dataset.name]
-    known = study.dataset
-    is_here = row.files and known.images_digest and not place.is_remote
-    if not is_here or known.num_train + known.num_unlabeled > MOST_LISTED:
-        return []
     layout = dataset_layout(row, place)
     copies, part = copies_between(layout), "test" if len(layout.labels["test"]) else "training"
     num_compared, root = count(copies.num_compared[0]), f"{layout.root}/"

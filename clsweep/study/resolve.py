@@ -452,7 +452,16 @@ def _crossed(
         named = (replace(o, name=cell.qualified(o.name), cell=cell.name) for o in study.objectives)
         studies.append(replace(study, objectives=tuple(named)))
     objectives = tuple(objective for study in studies for objective in study.objectives)
-    _require_apart(document, objectives)
+    if len(objectives) > MAX_OBJECTIVES:
+        given = f"{len(objectives):,} in all cells together"
+        message = f"expected at most {MAX_OBJECTIVES} objectives, given {given}"
+        raise StudyError(document.error(("factors",), message))
+    slugs: dict[str, str] = {}
+    for objective in objectives:
+        other = slugs.setdefault(file_slug(objective.name), objective.name)
+        if other != objective.name:
+            message = f"'{other}' and '{objective.name}' would have one file name; give labels"
+            raise StudyError(document.error(("factors",), message))
     return replace(
         studies[0],
         objectives=objectives,
@@ -478,17 +487,3 @@ def _of_each(cells: Sequence[FactorCell], makers: Sequence[Callable[[], T]]) -> 
         return made
     lines = merged_lines(errors, num_cells=len(cells))
     raise StudyError("\n".join(lines[:MAX_LINES]))
-
-
-def _require_apart(document: Document, objectives: Sequence[Objective]) -> None:
-    """Refuse too many objectives, or two whose trials would have one name."""
-    if len(objectives) > MAX_OBJECTIVES:
-        given = f"{len(objectives):,} in all cells together"
-        message = f"expected at most {MAX_OBJECTIVES} objectives, given {given}"
-        raise StudyError(document.error(("factors",), message))
-    slugs: dict[str, str] = {}
-    for objective in objectives:
-        other = slugs.setdefault(file_slug(objective.name), objective.name)
-        if other != objective.name:
-            message = f"'{other}' and '{objective.name}' would have one file name; give labels"
-            raise StudyError(document.error(("factors",), message))
