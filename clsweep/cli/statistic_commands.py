@@ -195,22 +195,27 @@ def fidelity(
     paths: ResultsPaths, within: Within = None, *, reading: ResultsOptions, style: OutputOptions
 ) -> None:
     """Can settings be chosen early? What choosing by an early epoch loses."""
-    from clsweep.cli.statistic_tables import print_with_sentences
+    from clsweep.cli.statistic_tables import print_statistic
+    from clsweep.statistics.computed import of_each
     from clsweep.statistics.fidelity import FIDELITY
 
-    results, then = reading.opened(paths), reading.command("recommend", paths)
+    results = reading.opened(paths)
     frame = results.fidelity(within=within)
-    print_with_sentences(FIDELITY, frame, results, style=style, within=within, then=then)
+    how: dict[str, Any] = {"style": style, "then": reading.command("recommend", paths)}
+    verdict = partial(of_each, results, FIDELITY.sentences, within)
+    print_statistic(FIDELITY, frame, results.data, within=within, verdict=verdict, **how)
 
 
 @with_groups
 def ablation(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
     """From the default to the best setting: what each change gains, the largest first."""
-    from clsweep.cli.statistic_tables import print_with_sentences
+    from clsweep.cli.statistic_tables import print_statistic
     from clsweep.statistics.ablation import ABLATION
+    from clsweep.statistics.computed import of_each
 
     results, then = reading.opened(paths), reading.command("recommend", paths)
-    print_with_sentences(ABLATION, results.ablation(), results, style=style, then=then)
+    frame, verdict = results.ablation(), partial(of_each, results, ABLATION.sentences)
+    print_statistic(ABLATION, frame, results.data, style=style, verdict=verdict, then=then)
 
 
 @with_groups

@@ -7,23 +7,19 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from rich.console import Console
 
 from clsweep.cli.options import OutputOptions
 from clsweep.display.printing import Format, print_hints, print_next, print_note, print_table, say
 from clsweep.errors import RequestError
+from clsweep.opened_results import Results
 from clsweep.statistics import reproduce as paper
-from clsweep.statistics.computed import of_each
 from clsweep.statistics.statistic import Statistic, filled, with_levels
 from clsweep.sweeps.notes import notes_of, records_of, reference_notes, version_notes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from clsweep.opened_results import Results
-    from clsweep.sweeps.study_data import StudyData
+from clsweep.sweeps.study_data import StudyData
 
 
 def print_confirmation(results: Results, *, top: int | None, style: OutputOptions) -> None:
@@ -126,19 +122,6 @@ def print_statistic(
     meanings = statistic.explained(chosen, data, near)
     print_hints(left_out, meanings, explain=style.explain, command=style.command)
     print_next(then)
-
-
-def print_with_sentences(
-    statistic: Statistic,
-    frame: pd.DataFrame,
-    results: Results,
-    *,
-    within: float | None = None,
-    **how: Any,
-) -> None:
-    """The same, its verdict being what a report says of it."""
-    verdict = partial(of_each, results, statistic.sentences, within)
-    print_statistic(statistic, frame, results.data, within=within, verdict=verdict, **how)
 
 
 def print_robustness(

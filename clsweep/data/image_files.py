@@ -9,14 +9,11 @@ import stat
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import numpy as np
 from PIL import Image, ImageFile
-
-if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
-
+from PIL.Image import Image as Picture
 
 Encoded = Path | IO[bytes]  # a file of an image, or its bytes in another file
 _MODES = {1: "L", 3: "RGB"}

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from clsweep.data.cache import Source
+    from clsweep.data.cached_jpegs import Encodings
     from clsweep.data.image_files import Encoded
 from clsweep.data.locations import AbsentError, DataPlace
 
@@ -130,14 +130,11 @@ def sized_dataset(
     name: str,
     place: DataPlace,
     *,
-    image_size: int | None = None,
     num_train: int | None = None,
-    num_test: int | None = None,
     fraction: float | None = None,
-    num_classes: int | None = None,
-    channels: int | None = None,
     val_fraction: float | None = None,
     is_planned: bool = True,
+    **stated: int | None,
 ) -> Dataset:
     """The catalog's row of a data set with the sizes that it has here; None is the row's own.
 
@@ -145,23 +142,20 @@ def sized_dataset(
         is_planned: with a sample of pictures, which a trial does not need.
         val_fraction: of the training images, which classes can be split so; None: none.
         num_train: images to train and validate on, of those that there are.
-        num_test: images of the test split, as the user's own files have them.
         fraction: the same as a share of those that there are.
+        stated: image_size, num_test, num_classes and channels, as the user's own files have them.
 
     Raises:
         RequestError: files are not laid out as they should be, or have other sizes than stated.
     """
     row, layout = DATASET[name], None
-    stated = {
-        "image_size": image_size, "num_test": num_test, "num_classes": num_classes,
-        "channels": channels,
-    }  # fmt: skip
     sizes: dict[str, Any] = {what: number for what, number in stated.items() if number}
     if row.makes_images:
         row = replace(row, **sizes)
         num_train = round(fraction * row.num_train) if fraction else num_train
         return replace(row, num_train=num_train, num_test=num_train // 5) if num_train else row
-    if row.files and (layout := _layout_here(row, place, bool(num_train and num_classes))):
+    is_known = bool(num_train and sizes.get("num_classes"))
+    if row.files and (layout := _layout_here(row, place, is_known)):
         row = _with_sizes(row, layout, sizes)
         if row.keeps_whole and is_planned:
             row = replace(row, sample=_sample(layout))
@@ -302,21 +296,21 @@ def image_source(dataset: Dataset, place: DataPlace) -> Source:
         return Source(**common, place=where, image_size=layout.image_size, fill=copy)
     from clsweep.data.image_files import decode_image, encode_image
 
-    store_size = dataset.store_size or dataset.image_size
-    form = {"store_size": store_size, "num_channels": dataset.channels}
+    size, channels = dataset.store_size or dataset.image_size, dataset.channels
 
     def decode(part: str, rows: range, images: Any) -> list[str]:
-        decoded, broken = _each(layout, part, rows, partial(decode_image, **form))
-        for image, pixels in zip(images, decoded, strict=False) if not broken else ():
+        decoded, broken = _each(layout, part, rows, lambda file: decode_image(file, size, channels))
+        for image, pixels in zip(images, decoded, strict=True) if not broken else ():
             image[...] = pixels
         return broken
 
-    encode = partial(encode_image, **form)
+    def encode(part: str, rows: Sequence[int]) -> Encodings:
+        return _each(layout, part, rows, lambda file: encode_image(file, size, channels))
+
     return Source(
-        **common, place=f"{root} {dataset.channels}", image_size=store_size, fill=decode,
-        sizes=lambda part: _stored_sizes(layout, part, store_size),
-        encode=(lambda part, rows: _each(layout, part, rows, encode))
-        if dataset.store_as == "jpeg" else None,
+        **common, place=f"{root} {channels}", image_size=size, fill=decode,
+        encode=encode if dataset.store_as == "jpeg" else None,
+        sizes=lambda part: _stored_sizes(layout, part, size),
     )  # fmt: skip
 
 

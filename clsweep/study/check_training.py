@@ -416,10 +416,8 @@ class TrainingChecks:
             self.mistake("feature_layer", f"{expected}; given {layer}")
 
     def check_finetuning(self, num_labelled: int) -> None:
-        shares, classes = (
-            parse_numbers(str(self.fixed["finetune_labels"])),
-            self.dataset.num_classes,
-        )
+        shares = parse_numbers(str(self.fixed["finetune_labels"]))
+        classes = self.dataset.num_classes
         if not set(shares) <= set(FINETUNE_SHARES):
             known, given = (", ".join(map(setting, each)) for each in (FINETUNE_SHARES, shares))
             self.mistake("finetune_labels", f"expected some of {known}, given {given}")
