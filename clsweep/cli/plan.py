@@ -119,18 +119,18 @@ def contrast_rows(
         noise: the standard deviation, if given; without any the effects are in units of it.
     """
     contrasts = study.sections.contrasts
-    if not contrasts or unforeseen(study):
-        return [
-            {"contrast": n, "margin": c.margin, "published": c.published}
-            for n, c in contrasts.items()
-        ]
+    asked: dict[str, Row] = {
+        n: {"contrast": n, "margin": c.margin, "published": c.published}
+        for n, c in contrasts.items()
+    }
+    if not asked or unforeseen(study):
+        return [*asked.values()]
     from clsweep.analysis.power import smallest_effects
 
     first = (study.cells or (study,))[0]
     labels = {objective.name: objective.label for objective in first.objectives}
     plan = [plan_row(first, t) | {"objective": labels[t.objective]} for t in plan_trials(first)]
     rows = {(row["objective"], row["config"]): row for row in plan}
-    rows_of = []
     for name, each in contrasts.items():
         sizes = [
             size
@@ -147,9 +147,8 @@ def contrast_rows(
             squares, freedom = map(sum, zip(*own, strict=True)) if own else (0.0, 0.0)
             scale, unit = noise if noise is not None else (squares / max(freedom, 1)) ** 0.5, ""
         finds, rules_out = (f"{number(x * scale)}{unit}" for x in effects)
-        columns = {"contrast": name, "margin": each.margin, "published": each.published}
-        rows_of.append(columns | {"finds from": finds, "rules out from": rules_out})
-    return rows_of
+        asked[name] |= {"finds from": finds, "rules out from": rules_out}
+    return [*asked.values()]
 
 
 def unforeseen(study: Study) -> str:
@@ -228,18 +227,14 @@ def _data_lines(study: Study, level: str) -> list[str]:
     without = f" ({count(unlabeled)} without a class)" if unlabeled else ""
     part = f"to score ({split} split)"
     known = f", {count(num_scored)} {part}" if num_scored is not None else ""
-    lines = [
-        f"Data: {level or study.dataset.name}: {count(num_train)} images to train{without}"
-        + (known or f"; {part}: unknown until the files are here"),
-        *(
-            [f"{count(len(names))} classes: {listed(names)}"]
-            if (names := study.dataset.class_names)
-            else []
-        ),
-        f"Metric: {metric.name}{f' in {metric.unit}' * bool(metric.unit)}, {metric.mode} is best",
-    ]
-    if study.dataset.keeps_whole:
-        lines[1:1] = store_lines(study)
+    known = known or f"; {part}: unknown until the files are here"
+    name = level or study.dataset.name
+    lines = [f"Data: {name}: {count(num_train)} images to train{without}{known}"]
+    lines += store_lines(study) if study.dataset.keeps_whole else []
+    if names := study.dataset.class_names:
+        lines.append(f"{count(len(names))} classes: {listed(names)}")
+    unit = f" in {metric.unit}" * bool(metric.unit)
+    lines.append(f"Metric: {metric.name}{unit}, {metric.mode} is best")
     if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):
         worth = 100 / num_scored
         lines[-1] += f"; one scored image is {number(worth)} points"

@@ -113,11 +113,7 @@ class _Cell(Draft):
         )
 
     def study(self, taken: Set[tuple[str, str]], preset: str | None) -> Study:
-        """The checked study; `taken` are shared parameters that objectives of other cells own.
-
-        Raises:
-            StudyError: one line per mistake.
-        """
+        """The checked study; `taken` are shared parameters that objectives of other cells own."""
         self._check_shared(self.taken | taken)
         self.raise_errors()
         if self.dataset.keeps_whole:
@@ -415,11 +411,7 @@ def _choose_forms(cells: Sequence[_Cell]) -> None:
 
 
 def _identified(dataset: Dataset, place: DataPlace) -> Dataset:
-    """The data set; one of a plug-in, which is read for it, with the digest of its images.
-
-    Raises:
-        RequestError: it cannot be read, in one line with its place.
-    """
+    """The data set; one of a plug-in, which is read for it, with the digest of its images."""
     if not dataset.is_own or place.is_remote:
         return dataset
     from clsweep.data.identity import identified  # needs numpy
@@ -472,10 +464,8 @@ def _crossed(
 
 
 def _of_each(cells: Sequence[FactorCell], makers: Sequence[Callable[[], T]]) -> list[T]:
-    """The value of a function at each cell; mistakes of several cells are raised together.
-
-    Raises:
-        StudyError: one line per mistake, with its cell unless all have it.
+    """The value of a function at each cell. StudyError has the mistakes of all, a line each, with
+    their cells unless all have it.
     """
     made, errors = [], []
     for cell, make in zip(cells, makers, strict=True):

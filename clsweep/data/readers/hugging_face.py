@@ -231,11 +231,7 @@ def _is_class(kind: pa.DataType) -> bool:
 def _labels(
     root: Path, files: Sequence[_File], label: str, number: Mapping[str, int] | None
 ) -> np.ndarray:
-    """int64 (N,), -1 where there is none.
-
-    Args:
-        number: that of each class, where the cells are names.
-    """
+    """int64 (N,), -1 where there is none; `number`: that of each class, of cells with names."""
     parts = [np.zeros(0, np.int64)]
     for file in files:
         labels = np.full(file.starts[-1], -1, np.int64)
