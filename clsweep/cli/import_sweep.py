@@ -81,8 +81,7 @@ def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
         tools = ", ".join(_WITH_STUDIES)
         raise RequestError(f"--study: expected with one of {tools}, given with {tool}")
     read = named(f"clsweep.sweeps.from_{tool}:read_{tool}")  # which alone is imported
-    sweep: ForeignSweep = read(source, study) if tool in _WITH_STUDIES else read(source)
-    return sweep
+    return read(source, study) if tool in _WITH_STUDIES else read(source)
 
 
 def _write(folder: str, imported: ImportedTable) -> None:

@@ -255,9 +255,8 @@ def _table(table: Table) -> Iterator[str]:
         return
     cells = frame_cells(table.shown, limit=table.limit)
     yield markdown_table(cells.columns, cells.rows, cells.is_numeric)
-    left = len(table.shown) - table.limit
-    if left > 0:
-        yield f"{left} more in [tables/{table.name}.csv](tables/{table.name}.csv)."
+    if cells.left:
+        yield f"{cells.left} more in [tables/{table.name}.csv](tables/{table.name}.csv)."
 
 
 def escaped(words: str) -> str:
