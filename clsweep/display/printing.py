@@ -280,14 +280,18 @@ def laid_out(
 def _num_keys(columns: Sequence[_Column], room: float) -> int:
     """Number of first columns that tell rows apart; 1 where they leave no room for another."""
     for num in range(1, len(columns)):
-        # an empty cell below a text reads as that text
-        texts = (accumulate(c.texts, lambda above, text: text or above) for c in columns[:num])
+        texts = (accumulate(column.texts, _or_above) for column in columns[:num])
         cells = list(zip(*texts, strict=True))
         if _least(columns[:num]) + 2 + max(column.least for column in columns[num:]) > room:
             break
         if len(set(cells)) == len(cells):
             return num
     return 1
+
+
+def _or_above(above: str, text: str) -> str:
+    """An empty cell below a text reads as that text."""
+    return text or above
 
 
 class _Column(NamedTuple):
