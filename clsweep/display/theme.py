@@ -139,28 +139,28 @@ def _bundle() -> str:
 
 
 def _config(palette: _Palette) -> Spec:
-    words = {
-        "labelColor": palette.soft,
-        "titleColor": palette.text,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": 500,
-    }
     return {
         "font": FONT,
         "view": {"stroke": None},
         "padding": {"left": 4, "right": 10, "top": 6, "bottom": 4},
         "axis": {
-            **words,
+            "labelColor": palette.soft,
+            "titleColor": palette.text,
             "gridColor": palette.line,
             "domainColor": palette.soft,
             "tickColor": palette.soft,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": 500,
             "titlePadding": 8,
             "labelLimit": 150,
         },
         "legend": {
-            **words,
             "labelColor": palette.text,
+            "titleColor": palette.text,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": 500,
             "symbolSize": 80,
             "layout": {"top": {"direction": "vertical"}},  # two legends, one below the other
         },

@@ -62,8 +62,7 @@ class _File:
 
     def cells(self, name: str) -> list[Any]:
         """A column."""
-        is_packed = self.is_parquet
-        table = pq.read_table(self.path, columns=[name]) if is_packed else self.arrow
+        table = pq.read_table(self.path, columns=[name]) if self.is_parquet else self.arrow
         return list(table[name].to_pylist())
 
     @property
