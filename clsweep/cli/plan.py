@@ -119,12 +119,12 @@ def contrast_rows(
         noise: the standard deviation, if given; without any the effects are in units of it.
     """
     contrasts = study.sections.contrasts
-    asked: dict[str, Row] = {
+    table: dict[str, Row] = {
         n: {"contrast": n, "margin": c.margin, "published": c.published}
         for n, c in contrasts.items()
     }
-    if not asked or unforeseen(study):
-        return [*asked.values()]
+    if not table or unforeseen(study):
+        return [*table.values()]
     from clsweep.analysis.power import smallest_effects
 
     first = (study.cells or (study,))[0]
@@ -147,8 +147,8 @@ def contrast_rows(
             squares, freedom = map(sum, zip(*own, strict=True)) if own else (0.0, 0.0)
             scale, unit = noise if noise is not None else (squares / max(freedom, 1)) ** 0.5, ""
         finds, rules_out = (f"{number(x * scale)}{unit}" for x in effects)
-        asked[name] |= {"finds from": finds, "rules out from": rules_out}
-    return [*asked.values()]
+        table[name] |= {"finds from": finds, "rules out from": rules_out}
+    return [*table.values()]
 
 
 def unforeseen(study: Study) -> str:
