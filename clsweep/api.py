@@ -67,12 +67,7 @@ def open_results(
             raise RequestError(f"{paths[0]}: {option}: {why}")
     options = {"metric": metric, "mode": mode, "failed": failed, "images": images}
     results = Results(*(StudyTables(open_folder(path)) for path in paths), **options)
-    if len(paths) > 1 or options != {
-        "metric": None,
-        "mode": None,
-        "failed": "worst",
-        "images": "new",
-    }:
+    if len(paths) > 1 or (metric, mode, failed, images) != (None, None, "worst", "new"):
         results.data  # noqa: B018  # what does not fit together is said at once
     return results
 

@@ -7,13 +7,13 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clsweep.catalog import (
     COMPONENT,
     DATASET,
+    METRIC,
     OBJECTIVE_PARTS,
     PARAM,
     SELECTED_PARTS,
@@ -21,10 +21,9 @@ from clsweep.catalog import (
     Metric,
     Param,
 )
-from clsweep.catalog.ownership import owners_of, refusal
+from clsweep.catalog.ownership import evaluation_params, owners_of, refusal, trainer_owns
 from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Row, Value
-from clsweep.cli.check_trainer import params_to_change, trainer_study
 from clsweep.errors import StudyError, UserError, first_line
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.document import Document, digests
@@ -67,14 +66,14 @@ def check_plugin(
             continue  # the trainer's own verdict says it
         noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
         named = f"{noun} {row.name}"
-        for contract, failure in _verdicts(row, plugins, settings, partial(_tell, tell, named)):
+
+        def tell_of_row(contract: str, named: str = named) -> None:
+            tell(f"{named}: {contract}")
+
+        for contract, failure in _verdicts(row, plugins, settings, tell_of_row):
             if failure and not re.match(r"\S+\.py:\d+: ", failure):
                 failure = f"{plugins[0].line_of(row.name)}: {failure}"
             yield named, contract, failure
-
-
-def _tell(tell: Tell, named: str, contract: str) -> None:
-    tell(f"{named}: {contract}")
 
 
 def _of_param(
@@ -170,7 +169,7 @@ def _verdicts(
 def _others(row: CatalogRow, config: Row, without: Collection[str]) -> dict[str, list[Value]]:
     """Other values of each hyperparameter that an objective, optimiser or score is to heed."""
     if isinstance(row, Component) and row.is_trainer:
-        params = [param for param in params_to_change(row, config) if param.name not in without]
+        params = [PARAM[name] for name in row.owns if name not in {"epochs", *without}]
         return {p.name: others[:1] for p in params if (others := other_values(p, config[p.name]))}
     part = row.part if isinstance(row, Component) else ""
     if isinstance(row, Param | Diagnostic) or not (
@@ -190,6 +189,8 @@ _IMAGES: dict[str, Any] = {
     "encoder": "conv4", "linear_probe": "none", "epochs": 2, "batch_size": 64, "knn_k": 5
 }  # fmt: skip
 _PAIRS: dict[str, Any] = {"epochs": 2, "batch_size": 64}
+# Of what a trainer owns; the rest has its default.
+_OF_TRAINER: dict[str, Any] = {"epochs": 2, "batch_size": 32, "knn_k": 5, "linear_probe": "none"}
 # What is used where a row leaves the choice; of the others the first that fits.
 _PREFERRED = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
 
@@ -203,8 +204,31 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
     Raises:
         StudyError: there is none: one line per mistake.
     """
-    if isinstance(row, Component) and row.is_trainer:
-        return trainer_study(row, plugins, settings)
+    is_trainer = isinstance(row, Component) and row.is_trainer
+    tree = {"name": "check", "plugins": digests(plugins), "seeds": [0]}
+    tree |= {**(_with_trainer if is_trainer else _with_part)(row), "search": {"method": "grid"}}
+    document = Document("check", tree, plugins=tuple(plugins))
+    for text in settings:
+        apply_setting(document, text)
+    document.settings.clear()  # a row need not use what another of the plug-in needs
+    return resolve_study(document)
+
+
+def _with_trainer(row: Any) -> dict[str, Any]:
+    """The keys of a study of a trainer."""
+    owned = {name for names in trainer_owns(row).values() for name in names}
+    owned.update(evaluation_params() if "scores" in row.gives else ())
+    metric = METRIC[next(iter(row.metrics), "knn_top1")]
+    return {
+        "dataset": {"name": "digits", "fraction": 0.1} if row.gives else {"name": "own"},
+        "metric": {"name": metric.name, "mode": metric.mode},
+        "base": {name: value for name, value in _OF_TRAINER.items() if name in owned},
+        "objectives": {"check": {"framework": row.name, "loss": row.name}},
+    }
+
+
+def _with_part(row: Any) -> dict[str, Any]:
+    """The same of any other row."""
     has_kind = isinstance(row, Dataset | Metric) or getattr(row, "part", "") == "framework"
     is_pairs = has_kind and getattr(row, "kind", "") == "pairs"
     data = row if isinstance(row, Dataset) else DATASET["gaussian_mi" if is_pairs else "digits"]
@@ -213,24 +237,13 @@ def witness(row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str] 
         base[row.part] = row.name
     if base.get("encoder") == "conv4":
         base["width"] = 4
-    tree: dict[str, Any] = {
-        "name": "check",
-        "plugins": digests(plugins),
+    metric = row if isinstance(row, Metric) else METRIC["mi_estimate" if is_pairs else "knn_top1"]
+    return {
         "dataset": {"name": data.name},
-        "seeds": [0],
+        "metric": {"name": metric.name, "mode": metric.mode},
         "base": base,
         "objectives": {"check": _parts(row, data)},
-        "search": {"method": "grid"},
     }
-    if isinstance(row, Metric):
-        tree["metric"] = {"name": row.name, "mode": row.mode}
-    elif is_pairs:
-        tree["metric"] = {"name": "mi_estimate", "mode": "max"}
-    document = Document("check", tree, plugins=tuple(plugins))
-    for text in settings:
-        apply_setting(document, text)
-    document.settings.clear()  # a row need not use what another of the plug-in needs
-    return resolve_study(document)
 
 
 def _parts(row: CatalogRow, data: Dataset) -> dict[str, str]:

@@ -328,11 +328,7 @@ def _settle(counter: Any, gpus: float) -> None:
 def _time(
     row: Row, place: DataPlace, resources: ResourcesSection, plugins: Sequence[Plugin]
 ) -> Pace:
-    """The pace of a trial in this process.
-
-    Raises:
-        RequestError: the trial fails; says why.
-    """
+    """The pace of a trial in this process; RequestError, with the reason, where it fails."""
     import torch
 
     from clsweep.train.device import trial_device

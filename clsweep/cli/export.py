@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import uuid
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from clsweep.catalog import COMPONENT
 from clsweep.display.numbers import count, fixed
 from clsweep.display.printing import print_note, say
-from clsweep.errors import RequestError, first_line
+from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import open_folder
 from clsweep.trained import About, load_encoder
@@ -127,18 +128,17 @@ def _write(path: Path, content: bytes | Mapping[str, Tensor], about: About) -> N
 
     from clsweep.results.weights import pack_weights
 
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    file, temporary = io.BytesIO(), path.with_name(f".{uuid.uuid4().hex}.tmp")
+    if isinstance(content, bytes):
+        file.write(content)
+    elif path.suffix == ".safetensors":
+        arrays = {name: tensor.numpy() for name, tensor in content.items()}
+        file.write(pack_weights(arrays, about))
+    else:
+        torch.save(dict(content), file)
     try:
-        if isinstance(content, bytes):
-            temporary.write_bytes(content)
-        elif path.suffix == ".safetensors":
-            arrays = {name: tensor.numpy() for name, tensor in content.items()}
-            temporary.write_bytes(pack_weights(arrays, about))
-        else:
-            torch.save(dict(content), temporary)
+        temporary.write_bytes(file.getbuffer())
         os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:  # RuntimeError: torch's writer on a full disk
+    except OSError as error:
         temporary.unlink(missing_ok=True)
-        reason = getattr(error, "strerror", None) or first_line(error)
-        reason = reason.replace(temporary.name, path.name)  # torch's writer names it
-        raise RequestError(f"--out {path}: cannot be written: {reason}") from None
+        raise RequestError(f"--out {path}: cannot be written: {error.strerror}") from None

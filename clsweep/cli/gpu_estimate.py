@@ -4,19 +4,23 @@ operations and bytes of its steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from clsweep.catalog import COMPONENT, DATASET
 from clsweep.catalog.known_gpus import HOST_S, KnownGPU, known_gpu
 from clsweep.catalog.plugins import error_line, plug_in
 from clsweep.catalog.rows import Row
 from clsweep.cli.estimate import GIB, SAVED, Pace, chosen_sizes, spread, tracked
-from clsweep.cli.gpu_feed import Pull, feed_notes
 from clsweep.cli.gpu_memory import more_workers
 from clsweep.display.numbers import count, duration, number, work
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.errors import RequestError, listed
 from clsweep.study.design import Study, plan_row, plan_trials
+from clsweep.study.factors import split_name
+from clsweep.study.space import store_size_of
 
 COUNTED_SIZES = 12  # of each objective
 MOST_CHUNKS = 64  # of a batch, that are proposed
@@ -53,8 +57,16 @@ def print_gpu_estimate(study: Study, name: str, *, price: float | None, format: 
     if for_eyes:
         for line in [*_lines(study, objectives, gpu, price), *_fits([*steps.values()], gpu)]:
             print_note(line)
-        for line in feed_notes(study, [step.pull for step in steps.values()], gpu.name):
+        for line in _feed_notes(study, [step.pull for step in steps.values()], gpu.name):
             print_note(line)
+
+
+class _Pull(NamedTuple):
+    """Images a second that the GPUs of a planned trial take, in training and in scoring."""
+
+    row: Row
+    trained: float
+    scored: float
 
 
 class _Step:
@@ -95,7 +107,7 @@ class _Step:
             peak_gib=self.peak / GIB,
         )
         trained = row["batch_size"] / self.step_s if self.step_s else 0.0
-        self.pull = Pull(row, trained, 1 / image_s)
+        self.pull = _Pull(row, trained, 1 / image_s)
 
 
 def _row(study: Study, each: Row, for_eyes: bool) -> Row:
@@ -172,3 +184,75 @@ def _fits(steps: Sequence[_Step], gpu: KnownGPU) -> list[str]:
 
 def _gb(num_bytes: float) -> str:
     return f"{number(num_bytes / 1e9)} GB"
+
+
+# Pictures: images a second that the cores of a trial read, beside those that its GPUs take.
+
+
+class _Feed(NamedTuple):
+    """Images a second that GPUs take, and those that one core reads for them."""
+
+    taken: float
+    read: float
+
+    def share(self, cores: int) -> float:
+        """Of what is taken, read by so many cores."""
+        return self.read * cores / self.taken if self.taken else math.inf
+
+
+def _feed_notes(study: Study, pulls: Sequence[_Pull], gpu: str) -> list[str]:
+    """Lines on each data set of pictures, of the trial that is fed worst."""
+    of_set: dict[str, list[_Pull]] = {}
+    for pull in pulls:
+        if study.of(pull.row["objective"]).dataset.keeps_whole:
+            level = split_name(study.document.tree, pull.row["objective"]).get("dataset", "")
+            of_set.setdefault(level, []).append(pull)
+    lines = [line for level, each in of_set.items() for line in _set_lines(study, level, each, gpu)]
+    if not lines:
+        return []
+    samples = [study.of(each[0].row["objective"]).dataset.sample for each in of_set.values()]
+    are_made = not all(sample and sample.pictures for sample in samples)
+    made = ", with a made picture of ImageNet's size" * are_made
+    lines.append(f"note: cores are this machine's, timed as they decode, cut and resize{made}")
+    return lines
+
+
+def _set_lines(study: Study, level: str, pulls: Sequence[_Pull], gpu: str) -> list[str]:
+    resources, name = study.sections.resources, f"{level}: " * bool(level)
+    cores = resources.workers * resources.cpus_per_worker
+    lines = []
+    for part, verb in enumerate(("training", "scoring")):
+        feeds = [(_feeds(study, pull)[part], pull) for pull in pulls]
+        feed, pull = min(feeds, key=lambda each: each[0].share(cores))
+        if not feed.taken:
+            continue
+        line = (
+            f"note: {name}{verb} takes {count(round(feed.taken))} images a second on {gpu}; a "
+            f"trial's {cores} core{'s read' if cores > 1 else ' reads'} "
+            f"{count(round(feed.read * cores))}: "
+        )
+        if (share := feed.share(cores)) >= 1:
+            lines.append(f"{line}fed")
+            continue
+        needed = math.ceil(feed.taken / feed.read / resources.workers)
+        line += f"not fed, {number(1 / share)} times as long. --set resources.cpus_per_worker="
+        line += f"{needed} feeds it"
+        if study.of(pull.row["objective"]).dataset.store_as == "jpeg":
+            of_pixels = _feeds(study, pull, "pixels")[part]
+            least = math.ceil(of_pixels.taken / of_pixels.read / resources.workers)
+            line += f", {least} with dataset.store_as: pixels" * (least < needed)
+        lines.append(line)
+    return lines
+
+
+def _feeds(study: Study, pull: _Pull, form: str = "") -> tuple[_Feed, _Feed]:
+    """Training and scoring of a trial, with pictures in the form of the study or in another."""
+    from clsweep.train.reading_rate import reading_rate
+
+    cell = study.of(pull.row["objective"])
+    dataset = cell.dataset
+    if form:
+        size = max(store_size_of(each, dataset.image_size, form) for each in cell.objectives)
+        dataset = replace(dataset, store_as=form, store_size=size)
+    rate = reading_rate(dataset, pull.row)
+    return _Feed(pull.trained, rate.trained), _Feed(pull.scored, rate.scored)

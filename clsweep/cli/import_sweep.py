@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from clsweep.catalog import named
 from clsweep.cli.options import argument, option, with_groups
 from clsweep.display.printing import say
 from clsweep.errors import RequestError
@@ -79,30 +80,8 @@ def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
     if study is not None and tool not in _WITH_STUDIES:
         tools = ", ".join(_WITH_STUDIES)
         raise RequestError(f"--study: expected with one of {tools}, given with {tool}")
-    return _read_by_tool(tool, source, study)
-
-
-def _read_by_tool(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
-    """The sweep by the tool's reader, which alone is imported."""
-    if tool == "optuna":
-        from clsweep.sweeps.from_optuna import read_optuna
-
-        return read_optuna(source, study)
-    if tool == "mlflow":
-        from clsweep.sweeps.from_mlflow import read_mlflow
-
-        return read_mlflow(source, study)
-    if tool == "trackio":
-        from clsweep.sweeps.from_trackio import read_trackio
-
-        return read_trackio(source, study)
-    if tool == "wandb":
-        from clsweep.sweeps.from_wandb import read_wandb
-
-        return read_wandb(source)
-    from clsweep.sweeps.from_ray import read_ray
-
-    return read_ray(source)
+    read = named(f"clsweep.sweeps.from_{tool}:read_{tool}")  # which alone is imported
+    return read(source, study) if tool in _WITH_STUDIES else read(source)
 
 
 def _write(folder: str, imported: ImportedTable) -> None:

@@ -71,11 +71,7 @@ _OTHERS = "docs/extending.md says of every other part how its function is called
 
 class _Kinds(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a kind; of one without a skeleton it says where to look.
-
-        Raises:
-            RequestError: there is none.
-        """
+        """The command of a kind; RequestError for one without, which says where to look."""
         if (command := super().get_command(ctx, cmd_name)) is None:
             known = ", ".join(self.commands)
             raise RequestError(f"new {cmd_name}: expected one of {known}; {_OTHERS}")

@@ -58,8 +58,7 @@ StudyPath = Annotated[
 ]
 ResultsPath = Annotated[str, argument("DIR", "results folder, local or an object store's URI")]
 ResultsPaths = Annotated[
-    list[str],
-    argument("DIR...", "results folders, or Parquet files of trials"),
+    list[str], argument("DIR...", "results folders, or Parquet files of trials")
 ]
 Settings = Annotated[list[str] | None, option("--set K=V", "change a key, as in base.epochs=10")]
 Within = Annotated[

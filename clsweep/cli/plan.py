@@ -40,6 +40,7 @@ _PLURAL: dict[Part, str] = {
     "lr_schedule": "schedules", "knn_weights": "neighbours", "finetune": "finetuning",
 }  # fmt: skip
 
+MOST_LISTED = 50_000  # images; of more no plan reads the names again
 COARSE_POINTS = 0.5  # an image that is worth more hides differences that one would care about
 # Columns of the catalog that a screen without room does without.
 CATALOG_SPARE = ("symbol", "swept", "unlabeled", "channels", "owned by", "source", "defaults")
@@ -118,18 +119,18 @@ def contrast_rows(
         noise: the standard deviation, if given; without any the effects are in units of it.
     """
     contrasts = study.sections.contrasts
-    if not contrasts or unforeseen(study):
-        return [
-            {"contrast": n, "margin": c.margin, "published": c.published}
-            for n, c in contrasts.items()
-        ]
+    table: dict[str, Row] = {
+        n: {"contrast": n, "margin": c.margin, "published": c.published}
+        for n, c in contrasts.items()
+    }
+    if not table or unforeseen(study):
+        return [*table.values()]
     from clsweep.analysis.power import smallest_effects
 
     first = (study.cells or (study,))[0]
     labels = {objective.name: objective.label for objective in first.objectives}
     plan = [plan_row(first, t) | {"objective": labels[t.objective]} for t in plan_trials(first)]
     rows = {(row["objective"], row["config"]): row for row in plan}
-    rows_of = []
     for name, each in contrasts.items():
         sizes = [
             size
@@ -146,9 +147,8 @@ def contrast_rows(
             squares, freedom = map(sum, zip(*own, strict=True)) if own else (0.0, 0.0)
             scale, unit = noise if noise is not None else (squares / max(freedom, 1)) ** 0.5, ""
         finds, rules_out = (f"{number(x * scale)}{unit}" for x in effects)
-        columns = {"contrast": name, "margin": each.margin, "published": each.published}
-        rows_of.append(columns | {"finds from": finds, "rules out from": rules_out})
-    return rows_of
+        table[name] |= {"finds from": finds, "rules out from": rules_out}
+    return [*table.values()]
 
 
 def unforeseen(study: Study) -> str:
@@ -227,18 +227,14 @@ def _data_lines(study: Study, level: str) -> list[str]:
     without = f" ({count(unlabeled)} without a class)" if unlabeled else ""
     part = f"to score ({split} split)"
     known = f", {count(num_scored)} {part}" if num_scored is not None else ""
-    lines = [
-        f"Data: {level or study.dataset.name}: {count(num_train)} images to train{without}"
-        + (known or f"; {part}: unknown until the files are here"),
-        *(
-            [f"{count(len(names))} classes: {listed(names)}"]
-            if (names := study.dataset.class_names)
-            else []
-        ),
-        f"Metric: {metric.name}{f' in {metric.unit}' * bool(metric.unit)}, {metric.mode} is best",
-    ]
-    if study.dataset.keeps_whole:
-        lines[1:1] = store_lines(study)
+    known = known or f"; {part}: unknown until the files are here"
+    name = level or study.dataset.name
+    lines = [f"Data: {name}: {count(num_train)} images to train{without}{known}"]
+    lines += store_lines(study) if study.dataset.keeps_whole else []
+    if names := study.dataset.class_names:
+        lines.append(f"{count(len(names))} classes: {listed(names)}")
+    unit = f" in {metric.unit}" * bool(metric.unit)
+    lines.append(f"Metric: {metric.name}{unit}, {metric.mode} is best")
     if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):
         worth = 100 / num_scored
         lines[-1] += f"; one scored image is {number(worth)} points"
@@ -256,14 +252,14 @@ def _data_lines(study: Study, level: str) -> list[str]:
 
 def _copy_notes(study: Study) -> list[str]:
     """Notes on the user's own images that stand on both sides of the split, as far as compared."""
-    from clsweep.data.near_copies import MOST_LISTED, copies_between
+    known, place = study.dataset, study.sections.dataset.place
+    row, num_images = DATASET[known.name], known.num_train + known.num_unlabeled
+    is_here = row.files and known.images_digest and not place.is_remote
+    if not is_here or num_images > MOST_LISTED:
+        return []
+    from clsweep.data.near_copies import copies_between  # needs numpy
     from clsweep.data.sources import dataset_layout
 
-    place, row = study.sections.dataset.place, DATASET[study.dataset.name]
-    known = study.dataset
-    is_here = row.files and known.images_digest and not place.is_remote
-    if not is_here or known.num_train + known.num_unlabeled > MOST_LISTED:
-        return []
     layout = dataset_layout(row, place)
     copies, part = copies_between(layout), "test" if len(layout.labels["test"]) else "training"
     num_compared, root = count(copies.num_compared[0]), f"{layout.root}/"

@@ -141,14 +141,9 @@ def robustness(
     from clsweep.statistics.verdicts import robustness_verdict
 
     results = reading.opened(paths)
-    print_robustness(
-        results,
-        style=style,
-        by=by,
-        within=within,
-        verdict=partial(robustness_verdict, results, by=by, within=within),
-        following=_next(results, reading, paths, "sensitivity"),
-    )
+    verdict = partial(robustness_verdict, results, by=by, within=within)
+    then = _next(results, reading, paths, "sensitivity")
+    print_robustness(results, style=style, by=by, within=within, verdict=verdict, then=then)
 
 
 @with_groups
@@ -165,14 +160,9 @@ def sensitivity(
     from clsweep.statistics.verdicts import sensitivity_verdict
 
     results, names = reading.opened(paths), objectives or ()
-    print_statistic(
-        SENSITIVITY,
-        results.sensitivity(*names),
-        results.data,
-        style=style,
-        verdict=partial(sensitivity_verdict, results, *names),
-        following=_next(results, reading, paths, "recommend"),
-    )
+    frame, verdict = results.sensitivity(*names), partial(sensitivity_verdict, results, *names)
+    then = _next(results, reading, paths, "recommend")
+    print_statistic(SENSITIVITY, frame, results.data, style=style, verdict=verdict, then=then)
 
 
 def _next(results: Results, reading: ResultsOptions, paths: Sequence[str], name: str) -> str:
@@ -195,15 +185,9 @@ def importance(
         other = reading.command("sensitivity", paths)
         print_note(f"No search: {other} says which hyperparameter matters.")
         return
-    print_statistic(
-        IMPORTANCE,
-        frame,
-        results.data,
-        style=style,
-        within=within,
-        verdict=partial(importance_verdict, results, within=within),
-        following=reading.command("recommend", paths),
-    )
+    how: dict[str, Any] = {"style": style, "then": reading.command("recommend", paths)}
+    verdict = partial(importance_verdict, results, within=within)
+    print_statistic(IMPORTANCE, frame, results.data, within=within, verdict=verdict, **how)
 
 
 @with_groups
@@ -211,22 +195,27 @@ def fidelity(
     paths: ResultsPaths, within: Within = None, *, reading: ResultsOptions, style: OutputOptions
 ) -> None:
     """Can settings be chosen early? What choosing by an early epoch loses."""
-    from clsweep.cli.statistic_tables import print_with_sentences
+    from clsweep.cli.statistic_tables import print_statistic
+    from clsweep.statistics.computed import of_each
     from clsweep.statistics.fidelity import FIDELITY
 
-    results, following = reading.opened(paths), reading.command("recommend", paths)
+    results = reading.opened(paths)
     frame = results.fidelity(within=within)
-    print_with_sentences(FIDELITY, frame, results, style=style, within=within, following=following)
+    how: dict[str, Any] = {"style": style, "then": reading.command("recommend", paths)}
+    verdict = partial(of_each, results, FIDELITY.sentences, within)
+    print_statistic(FIDELITY, frame, results.data, within=within, verdict=verdict, **how)
 
 
 @with_groups
 def ablation(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
     """From the default to the best setting: what each change gains, the largest first."""
-    from clsweep.cli.statistic_tables import print_with_sentences
+    from clsweep.cli.statistic_tables import print_statistic
     from clsweep.statistics.ablation import ABLATION
+    from clsweep.statistics.computed import of_each
 
-    results, following = reading.opened(paths), reading.command("recommend", paths)
-    print_with_sentences(ABLATION, results.ablation(), results, style=style, following=following)
+    results, then = reading.opened(paths), reading.command("recommend", paths)
+    frame, verdict = results.ablation(), partial(of_each, results, ABLATION.sentences)
+    print_statistic(ABLATION, frame, results.data, style=style, verdict=verdict, then=then)
 
 
 @with_groups
@@ -245,18 +234,15 @@ def optimum(
     from clsweep.statistics.optimum import OPTIMA, OPTIMUM, moves
 
     results = reading.opened(paths)
-    frame, following = results.optimum(of=of, by=by), reading.command("recommend", paths)
+    frame, then = results.optimum(of=of, by=by), reading.command("recommend", paths)
     if style.format is Format.table and frame.empty:
         say("No two hyperparameters, one of them with three values, are swept together.")
         return
-    has_levels = bool(of and by and not style.format.is_exact)
-    if has_levels:
+    if of and by and not style.format.is_exact:
         print_statistic(OPTIMA, results.optima(of=of, by=by), results.data, style=style)
         say()
-    print_statistic(
-        OPTIMUM, frame, results.data, style=style, verdict=lambda: moves(frame),
-        following=following,
-    )  # fmt: skip
+    verdict = partial(moves, frame)
+    print_statistic(OPTIMUM, frame, results.data, style=style, verdict=verdict, then=then)
 
 
 @with_groups
@@ -273,16 +259,13 @@ def picks(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions)
         needed = "" if label_free_modes(data.metric) else "; give a --metric of labels"
         say(f"The trials have no score without labels beside {data.metric_title}{needed}.")
         return
-    following = reading.command("recommend", paths)
-    print_statistic(PICKS, frame, results.data, style=style, following=following)
+    then = reading.command("recommend", paths)
+    print_statistic(PICKS, frame, results.data, style=style, then=then)
 
 
 @with_groups
 def compare(
-    paths: Annotated[
-        list[str],
-        argument("DIR... [A B]", "results folders, then two objectives"),
-    ],
+    paths: Annotated[list[str], argument("DIR... [A B]", "results folders, then two objectives")],
     stat: Annotated[
         Literal["mean", "std", "within"],
         option("--stat", "mean, ratio of spreads, or share near the best"),
@@ -306,20 +289,15 @@ def compare(
     require_exclusive({"--tuned": tuned, "--stat": stat != "mean"})
     require_exclusive({"--tuned": tuned, "--by": by})
     shown = "tuned" if tuned else stat
-    results, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
-    following = reading.command("recommend", [path for path in paths if path not in pair])
+    results, pair = open_and_pair(paths, reading.opened)
+    then = reading.command("recommend", [path for path in paths if path not in pair])
     if not tuned and results.data.unmeasured:
-        following = f"{reading.command('compare', paths)} --tuned"
+        then = f"{reading.command('compare', paths)} --tuned"
     options: dict[str, Any] = {"stat": shown, "by": by, "within": within}
-    print_statistic(
-        BY_STAT[shown],
-        results.compare(*pair, **options),
-        results.data,
-        style=style,
-        within=within,
-        verdict=partial(compare_verdict, results, *pair, **options),
-        following=following,
-    )
+    how: dict[str, Any] = {"style": style, "within": within, "then": then}
+    frame = results.compare(*pair, **options)
+    verdict = partial(compare_verdict, results, *pair, **options)
+    print_statistic(BY_STAT[shown], frame, results.data, verdict=verdict, **how)
 
 
 @with_groups
@@ -345,14 +323,9 @@ def contrast(
     if style.format is Format.table and not (more or results.data.contrasts):
         say("Nothing was asked: give contrasts in the study file, or --study FILE with some.")
         return
-    print_statistic(
-        CONTRASTS,
-        results.contrasts(more),
-        results.data,
-        style=style,
-        verdict=partial(contrasts_verdict, results, more=more),
-        following=reading.command("report", paths),
-    )
+    frame, verdict = results.contrasts(more), partial(contrasts_verdict, results, more=more)
+    then = reading.command("report", paths)
+    print_statistic(CONTRASTS, frame, results.data, style=style, verdict=verdict, then=then)
 
 
 @with_groups
@@ -361,13 +334,8 @@ def pareto(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions
     from clsweep.cli.statistic_tables import print_pareto
     from clsweep.statistics.verdicts import pareto_verdict
 
-    results = reading.opened(paths)
-    print_pareto(
-        results,
-        style=style,
-        verdict=partial(pareto_verdict, results),
-        following=reading.command("recommend", paths),
-    )
+    results, then = reading.opened(paths), reading.command("recommend", paths)
+    print_pareto(results, style=style, verdict=partial(pareto_verdict, results), then=then)
 
 
 @with_groups
@@ -379,15 +347,10 @@ def recommend(paths: ResultsPaths, *, reading: FullResultsOptions, style: Output
     from clsweep.statistics.recommend import RECOMMEND
     from clsweep.statistics.verdicts import recommend_verdict
 
-    results = reading.opened(paths)
-    print_statistic(
-        RECOMMEND,
-        results.recommend(),
-        with_confirmation(results),
-        style=style,
-        verdict=partial(recommend_verdict, results),
-        following=reading.command("report", paths),
-    )
+    results, then = reading.opened(paths), reading.command("report", paths)
+    frame, data = results.recommend(), with_confirmation(results)
+    verdict = partial(recommend_verdict, results)
+    print_statistic(RECOMMEND, frame, data, style=style, verdict=verdict, then=then)
 
 
 @with_groups
@@ -444,10 +407,7 @@ def report(
 
 
 def export(
-    trial: Annotated[
-        str,
-        argument("TRIAL", "DIR/TRIAL_ID, as clsweep trials DIR prints it"),
-    ],
+    trial: Annotated[str, argument("TRIAL", "DIR/TRIAL_ID, as clsweep trials DIR prints it")],
     out: Annotated[str, option("--out FILE", "a .safetensors, .pt or .pt2 file")],
     trust: Trust = False,
 ) -> None:

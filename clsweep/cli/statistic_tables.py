@@ -7,23 +7,19 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from rich.console import Console
 
 from clsweep.cli.options import OutputOptions
 from clsweep.display.printing import Format, print_hints, print_next, print_note, print_table, say
 from clsweep.errors import RequestError
+from clsweep.opened_results import Results
 from clsweep.statistics import reproduce as paper
-from clsweep.statistics.computed import of_each
 from clsweep.statistics.statistic import Statistic, filled, with_levels
 from clsweep.sweeps.notes import notes_of, records_of, reference_notes, version_notes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from clsweep.opened_results import Results
-    from clsweep.sweeps.study_data import StudyData
+from clsweep.sweeps.study_data import StudyData
 
 
 def print_confirmation(results: Results, *, top: int | None, style: OutputOptions) -> None:
@@ -32,14 +28,9 @@ def print_confirmation(results: Results, *, top: int | None, style: OutputOption
     from clsweep.statistics.recommend import CONFIRMATION
     from clsweep.statistics.verdicts import recommend_verdict
 
-    print_statistic(
-        CONFIRMATION,
-        results.confirm(top=top),
-        results.data,
-        style=style,
-        verdict=partial(recommend_verdict, results),
-        notes=partial(confirm_notes, results, top=top),
-    )
+    verdict = partial(recommend_verdict, results)
+    frame, notes = results.confirm(top=top), partial(confirm_notes, results, top=top)
+    print_statistic(CONFIRMATION, frame, results.data, style=style, verdict=verdict, notes=notes)
 
 
 def print_answer(results: Results) -> str:
@@ -92,7 +83,7 @@ def print_statistic(
     within: float | None = None,
     verdict: Callable[[], Sequence[str]] = tuple,
     notes: Callable[[], Sequence[str]] | None = None,
-    following: str = "",
+    then: str = "",
 ) -> None:
     """For programs the whole table. For eyes the shown one, with its notes, between the verdict and
     the command to type next.
@@ -130,28 +121,11 @@ def print_statistic(
         print_note(f"- {note}")
     meanings = statistic.explained(chosen, data, near)
     print_hints(left_out, meanings, explain=style.explain, command=style.command)
-    print_next(following)
-
-
-def print_with_sentences(
-    statistic: Statistic,
-    frame: pd.DataFrame,
-    results: Results,
-    *,
-    within: float | None = None,
-    **how: Any,
-) -> None:
-    """The same, its verdict being what a report says of it."""
-    verdict = partial(of_each, results, statistic.sentences, within)
-    print_statistic(statistic, frame, results.data, within=within, verdict=verdict, **how)
+    print_next(then)
 
 
 def print_robustness(
-    results: Results,
-    *,
-    by: str | None = None,
-    within: float | None = None,
-    **how: Any,
+    results: Results, *, by: str | None = None, within: float | None = None, **how: Any
 ) -> None:
     """The table of `clsweep robustness`, beside what is reached without training; `how` as in
     `print_statistic`.

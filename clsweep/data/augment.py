@@ -158,9 +158,7 @@ class Draws:
         return replace(self, **chosen, numbers=numbers, partners=partners)
 
 
-_DRAWN_FIELDS = [
-    field.name for field in fields(Draws) if field.type is Tensor
-]  # what `apply` needs
+_DRAWN_FIELDS = [each.name for each in fields(Draws) if each.type is Tensor]  # `apply` needs them
 
 
 def draw_views(
@@ -251,20 +249,19 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
         raise ValueError(
             f"images must have shape ({len(draws)}, C, {size}, {size}) for these draws, got {shape}"
         )
-    if not images_NCHW.is_floating_point() and images_NCHW.dtype not in FULL_SCALE:
-        raise ValueError(
-            f"images must be floating point in [0, 1], uint8 or uint16, got {images_NCHW.dtype}"
-        )
+    dtype, device = images_NCHW.dtype, images_NCHW.device
+    if not dtype.is_floating_point and dtype not in FULL_SCALE:
+        raise ValueError(f"images must be floating point in [0, 1], uint8 or uint16, got {dtype}")
+    dtype = dtype if dtype.is_floating_point else torch.float32
     # colour operations work on whole channel planes, so only the result takes the layout that
     # convolutions prefer
     is_channels_last = not images_NCHW.is_contiguous() and images_NCHW.is_contiguous(
         memory_format=torch.channels_last
     )
     layout = torch.channels_last if is_channels_last else torch.contiguous_format
-    at_once = VALUES_AT_ONCE["cpu" if images_NCHW.device.type == "cpu" else "cuda"]
+    at_once = VALUES_AT_ONCE["cpu" if device.type == "cpu" else "cuda"]
     block = max(1, at_once // (shape[1] * max(size, draws.output_size) ** 2))
     view_shape = (*shape[:2], draws.output_size, draws.output_size)
-    dtype, device = _float_type(images_NCHW), images_NCHW.device
     view_NCVV = torch.empty(view_shape, dtype=dtype, device=device, memory_format=layout)
     for first in range(0, len(draws), block):
         rows = slice(first, first + block)
@@ -314,11 +311,8 @@ def _make(view_NCVV: Tensor, images_NCHW: Tensor, draws: Draws) -> None:
     x_NCHW = x_NCHW.to(dtype, memory_format=torch.contiguous_format)
     if images_NCHW.dtype in FULL_SCALE:
         x_NCHW.div_(FULL_SCALE[images_NCHW.dtype])
-    x_NCHW = (
-        image_ops.resize_antialiased(x_NCHW, *resize)
-        if is_small
-        else image_ops.resize(x_NCHW, *resize)
-    )
+    resized = image_ops.resize_antialiased if is_small else image_ops.resize
+    x_NCHW = resized(x_NCHW, *resize)
     if is_crop_only:
         view_NCVV.copy_(x_NCHW)
         return
@@ -334,10 +328,6 @@ def _make(view_NCVV: Tensor, images_NCHW: Tensor, draws: Draws) -> None:
     torch.index_select(spare_NCHW, 0, moves_3N[1], out=x_NCHW)
     _finish_(x_NCHW, weights_MR, stops[2])
     torch.index_select(x_NCHW, 0, moves_3N[2], out=view_NCVV)
-
-
-def _float_type(images_NCHW: Tensor) -> torch.dtype:
-    return images_NCHW.dtype if images_NCHW.is_floating_point() else torch.float32
 
 
 def _orders(draws: Draws) -> tuple[Tensor, list[list[int]]]:
@@ -366,11 +356,8 @@ def _rest(draws: Draws, order_3N: Tensor, stops: list[list[int]]) -> tuple[Tenso
     )
     moves_3N = torch.cat([place_3N[:2].gather(1, order_3N[1:]), place_3N[2:]])
     sigma_M = draws.sigma[order_3N[2, stops[2][_FIRST_BLURRED] :]]
-    return (
-        moves_3N,
-        draws.factor_N4[order_3N[:2]].mT,
-        _blur_weights(sigma_M, draws.output_size),
-    )
+    weights_MR = _blur_weights(sigma_M, draws.output_size)
+    return moves_3N, draws.factor_N4[order_3N[:2]].mT, weights_MR
 
 
 def _finish_(x_NCHW: Tensor, weights_MR: Tensor, stops: list[int]) -> None:

@@ -25,8 +25,9 @@ from pathlib import Path
 from clsweep.catalog import Dataset
 from clsweep.data.buckets import Bucket, Stored, file_of, listed_bucket
 from clsweep.data.locations import DataPlace
-from clsweep.data.preparation import telling
+from clsweep.data.preparation import progress_bar
 from clsweep.data.readers.bucket_layout import index_name, leave_index
+from clsweep.data.store_form import free_bytes
 from clsweep.display.numbers import byte_size, count
 from clsweep.errors import RequestError
 from clsweep.files import sync
@@ -112,7 +113,7 @@ class _Copy:
     def reported(self, needed: int = 0) -> Iterator[None]:
         """RequestError, in one line, where the disk fails, or has not so many bytes free."""
         try:
-            if needed > self._num_free():
+            if needed > free_bytes(self.root):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             yield
         except (OSError, NotImplementedError) as error:
@@ -120,17 +121,12 @@ class _Copy:
             expected = "a folder that can be written"
             if getattr(error, "errno", None) in _FULL:
                 expected = f"{byte_size(needed, 3) if needed else 'more'} free"
-                given = byte_size(self._num_free(), 3)
+                given = byte_size(free_bytes(self.root), 3)
             raise RequestError(
                 f"{self.root}: expected {expected} for a copy of {self.uri.partition('?')[0]}, "
                 f"given: {given}. "
                 "Name another folder with --set dataset.cache=FOLDER"
             ) from None
-
-    def _num_free(self) -> int:
-        """Bytes."""
-        there = next(path for path in (self.root, *self.root.parents) if path.exists())
-        return shutil.disk_usage(there).free
 
     def update(self, bucket: Bucket) -> dict[str, Stored]:
         """Copy what is not here, or has changed, until nothing differs; the objects."""
@@ -172,8 +168,13 @@ class _Copy:
                 while True:
                     self._fetch_one(bucket, *left.popleft(), partial / str(number), advance)
 
-        text = f"Copying {_amount(missing)} from {bucket.place}"
-        with _progress(text, needed) as advance, ThreadPoolExecutor(_CONCURRENT) as pool:
+        text, size = f"Copying {_amount(missing)} from {bucket.place}", byte_size(needed)
+        if not sys.stderr.isatty():
+            print(text, file=sys.stderr, flush=True)
+        bar = progress_bar(
+            text, needed, lambda done: f"copying images, {byte_size(done)} of {size}", in_bytes=True
+        )
+        with bar as advance, ThreadPoolExecutor(_CONCURRENT) as pool:
             try:
                 for thread in [pool.submit(work, number) for number in range(_CONCURRENT)]:
                     thread.result()
@@ -229,21 +230,3 @@ def _is_like(path: Path, stored: Stored) -> bool:
 def _amount(objects: Mapping[str, Stored]) -> str:
     num_bytes = byte_size(sum(of.size for of in objects.values()), 3)
     return f"{num_bytes} in {count(len(objects))} files"
-
-
-@contextlib.contextmanager
-def _progress(text: str, num_bytes: int) -> Iterator[Callable[[int], object]]:
-    """A bar on a terminal, a line elsewhere and words to a run; gives what to call with the number
-    of bytes copied.
-    """
-    if not sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
-        yield telling(lambda done: f"copying images, {byte_size(done)} of {byte_size(num_bytes)}")
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns = "{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(text, total=num_bytes)
-        yield lambda amount: progress.advance(task, amount)

@@ -120,6 +120,15 @@ class Bucket:
         """An open object, to be read from its begin; raises what pyarrow does."""
         return self._fs.open_input_stream(f"{self._base}/{name}")
 
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """The content of an object, or so many bytes of it."""
+
+        def content() -> bytes:
+            with self.stream(name) as stream:
+                return bytes(stream.read(most))
+
+        return self.reported(content)
+
     def write(self, name: str, content: bytes) -> None:
         """Nothing is written where that is not allowed."""
         with contextlib.suppress(OSError, pa.ArrowException):

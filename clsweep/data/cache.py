@@ -14,9 +14,8 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +26,7 @@ import numpy as np
 
 from clsweep.data.cached_jpegs import Encode, missing_bytes, open_jpegs, write_jpegs
 from clsweep.data.image_files import JPEG_QUALITY, Pictures
-from clsweep.data.preparation import telling
+from clsweep.data.preparation import progress_bar
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
 from clsweep.files import sync
@@ -202,10 +201,12 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
         if source.encode
         else int(sum(starts[-1] for starts in source.starts.values()))
     )
+    text, total = f"Decoding {source.name}", sum(source.counts.values())
+    bar = progress_bar(text, total, lambda done: f"decoding image {done:,} of {total:,}")
     try:
         if shutil.disk_usage(partial).free < needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        with _progress(source) as advance, warnings.catch_warnings():
+        with bar as advance, warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="PIL")  # what matters of an image is an error
             if source.encode:
                 broken = write_jpegs(source.encode, source.counts, partial, advance)
@@ -300,24 +301,6 @@ def _empty(source: Source, part: str, rows: range) -> tuple[np.ndarray, Any]:
     num_pixels = int(sizes.prod(axis=1).sum()) * source.num_channels
     whole = Pictures(np.empty(num_pixels, source.dtype), sizes, source.num_channels)
     return whole.content, [whole[i] for i in range(len(sizes))]
-
-
-@contextlib.contextmanager
-def _progress(source: Source) -> Iterator[Callable[[int], object]]:
-    """A bar on a terminal, a word to a run elsewhere; gives what to call with the number of images
-    done.
-    """
-    total = sum(map(len, source.labels.values()))
-    if not sys.stderr.isatty():
-        yield telling(lambda done: f"decoding image {done:,} of {total:,}")
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = "{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"Decoding {source.name}", total=total)
-        yield lambda count: progress.advance(task, count)
 
 
 def _digest(texts: Iterable[str]) -> str:

@@ -374,8 +374,7 @@ def source_of(dataset: Dataset, place: DataPlace) -> Source:
     Raises:
         RequestError: the files are not there, or not those that the study was planned with.
     """
-    source: Source = named(dataset.arrays)(dataset, place)
-    return source
+    return named(dataset.arrays)(dataset, place)
 
 
 def stl10_files(dataset: Dataset, place: DataPlace) -> Source:

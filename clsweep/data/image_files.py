@@ -9,14 +9,11 @@ import stat
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import numpy as np
 from PIL import Image, ImageFile
-
-if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
-
+from PIL.Image import Image as Picture
 
 Encoded = Path | IO[bytes]  # a file of an image, or its bytes in another file
 _MODES = {1: "L", 3: "RGB"}
@@ -155,12 +152,9 @@ def _shrunk(opened: Picture, height: int, width: int, num_channels: int) -> Pict
 
 
 def read_image_size(file: Encoded) -> tuple[int, int]:
-    """Height and width of an image, of its header alone. Raises as `decode`."""
-    if isinstance(file, Path):
-        require_regular(file)
-    with Image.open(file) as opened:
-        width, height = opened.size
-    return height, width
+    """Height and width of an image, of its header alone. Raises as `decode_image`."""
+    with _opened(file) as opened:
+        return opened.height, opened.width
 
 
 def stored_size(height: int, width: int, store_size: int) -> tuple[int, int]:
@@ -170,11 +164,7 @@ def stored_size(height: int, width: int, store_size: int) -> tuple[int, int]:
     shorter = min(height, width)
     if shorter <= store_size:
         return height, width
-    return (
-        (store_size, int(store_size * width / height))
-        if height < width
-        else (int(store_size * height / width), store_size)
-    )
+    return int(store_size * height / shorter), int(store_size * width / shorter)
 
 
 def needed_size(view_size: int, crop_scale: float) -> int:
@@ -184,9 +174,9 @@ def needed_size(view_size: int, crop_scale: float) -> int:
     return math.ceil(max(view_size / math.sqrt(crop_scale), view_size * SCORED_SHARE))
 
 
-def sampled_rows(num_images: int) -> list[int]:
+def sampled_rows(num_images: int, most: int = SAMPLED_PICTURES) -> list[int]:
     """Rows of so many images as are sampled at most, evenly spaced."""
-    number = min(num_images, SAMPLED_PICTURES)
+    number = min(num_images, most)
     return [place * num_images // number for place in range(number)]
 
 

@@ -5,7 +5,7 @@ The hue parts an order in two words of the other three letters: what comes befor
 after. The images of a batch lie in the order of WORDS, in which each of the stages acts on a slice.
 One after the other, the stages spell every word.
 
-Shape suffixes are those of `pixels`, whose rules hold here as well; P planes at a time.
+Shape suffixes are those of `image_ops`, whose rules hold here as well; P planes at a time.
 """
 
 import itertools

@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+from PIL import Image
+
+from clsweep.data.image_files import grey_thumbnail, read_bytes, sampled_rows
 from clsweep.data.sources import DataLayout
 
-if TYPE_CHECKING:
-    import numpy as np
-
 MOST_COMPARED = 500  # of each part: a plan is not to take seconds
-MOST_LISTED = 50_000  # images; of more no plan reads the names again
 _SIDE = 16  # pixels of a small grey image
 _ALIKE = 0.06  # root mean square difference of two, as a share of their contrast
 _FLAT = 4.0  # levels of 255: a contrast below it shows nothing to compare
@@ -42,8 +41,6 @@ def copies_between(layout: DataLayout) -> Copies:
     """The test images that are training images too; where no part is held out, training images that
     another one repeats, as either may be. What cannot be decoded is left out.
     """
-    import numpy as np
-
     held_out = "test" if len(layout.labels["test"]) else "train"
     trained = _small_images(layout, "train")
     tested = trained if held_out == "train" else _small_images(layout, held_out)
@@ -66,15 +63,8 @@ def copies_between(layout: DataLayout) -> Copies:
 
 def _small_images(layout: DataLayout, part: str) -> list[tuple[str, bytes, np.ndarray]]:
     """Name, digest of the content, and grey levels (_SIDE**2,) of some images of a part."""
-    import numpy as np
-    from PIL import Image
-
-    from clsweep.data.image_files import grey_thumbnail, read_bytes
-
-    num_images = len(layout.labels[part])
-    number = min(num_images, MOST_COMPARED)
     images = []
-    for row in (place * num_images // number for place in range(number)):
+    for row in sampled_rows(len(layout.labels[part]), MOST_COMPARED):
         try:
             if layout.open is not None:
                 file = layout.open(part, row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from threading import Lock
@@ -20,6 +21,24 @@ def told_to(listener: Callable[[str], object]) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextlib.contextmanager
+def progress_bar(
+    text: str, total: int, words: Callable[[int], str], *, in_bytes: bool = False
+) -> Iterator[Callable[[int], object]]:
+    """A bar on a terminal, and elsewhere `telling`; gives what to call with each further amount."""
+    if not sys.stderr.isatty():
+        yield telling(words)
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    amount = bars.DownloadColumn() if in_bytes else bars.MofNCompleteColumn()
+    columns = "{task.description}", bars.BarColumn(), amount, bars.TimeRemainingColumn()
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda amount: progress.advance(task, amount)
 
 
 def telling(words: Callable[[int], str]) -> Callable[[int], object]:

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.catalog.rows import PictureSample
@@ -24,9 +23,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from clsweep.data.cache import Source
+    from clsweep.data.cached_jpegs import Encodings
     from clsweep.data.image_files import Encoded
 from clsweep.data.locations import AbsentError, DataPlace
 
+T = TypeVar("T")
 DATA_PARTS = ("train", "test")
 # what others call the part that is scored at the end, in the order in which they are looked for
 HELD_OUT = ("val", "valid", "validation", "test")
@@ -129,14 +130,11 @@ def sized_dataset(
     name: str,
     place: DataPlace,
     *,
-    image_size: int | None = None,
     num_train: int | None = None,
-    num_test: int | None = None,
     fraction: float | None = None,
-    num_classes: int | None = None,
-    channels: int | None = None,
     val_fraction: float | None = None,
     is_planned: bool = True,
+    **stated: int | None,
 ) -> Dataset:
     """The catalog's row of a data set with the sizes that it has here; None is the row's own.
 
@@ -144,23 +142,20 @@ def sized_dataset(
         is_planned: with a sample of pictures, which a trial does not need.
         val_fraction: of the training images, which classes can be split so; None: none.
         num_train: images to train and validate on, of those that there are.
-        num_test: images of the test split, as the user's own files have them.
         fraction: the same as a share of those that there are.
+        stated: image_size, num_test, num_classes and channels, as the user's own files have them.
 
     Raises:
         RequestError: files are not laid out as they should be, or have other sizes than stated.
     """
     row, layout = DATASET[name], None
-    stated = {
-        "image_size": image_size, "num_test": num_test, "num_classes": num_classes,
-        "channels": channels,
-    }  # fmt: skip
     sizes: dict[str, Any] = {what: number for what, number in stated.items() if number}
     if row.makes_images:
         row = replace(row, **sizes)
         num_train = round(fraction * row.num_train) if fraction else num_train
         return replace(row, num_train=num_train, num_test=num_train // 5) if num_train else row
-    if row.files and (layout := _layout_here(row, place, bool(num_train and num_classes))):
+    is_known = bool(num_train and sizes.get("num_classes"))
+    if row.files and (layout := _layout_here(row, place, is_known)):
         row = _with_sizes(row, layout, sizes)
         if row.keeps_whole and is_planned:
             row = replace(row, sample=_sample(layout))
@@ -255,21 +250,16 @@ def _sample(layout: DataLayout) -> PictureSample:
 
     if sample := _samples.get(key := (str(layout.root), layout.digest)):
         return sample
-    num_train, num_files = len(layout.labels["train"]), sum(map(len, layout.labels.values()))
-    pictures: list[bytes] = []
-    are_jpegs = None
-
-    def read(_: int, file: Encoded) -> None:
-        pictures.append(read_bytes(file))
-
+    num_files, are_jpegs = sum(map(len, layout.labels.values())), None
+    rows = sampled_rows(len(layout.labels["train"]))
     if layout.open is None:
-        pictures += layout.sample(sampled_rows(num_train)) if layout.sample else []
-        names = [layout.name("train", row).lower() for row in sampled_rows(num_train)]
+        pictures = layout.sample(rows) if layout.sample else []
+        names = [layout.name("train", row).lower() for row in rows]
         named = [name for name in names if name.endswith(IMAGE_SUFFIXES)]
         num_jpegs = sum(name.endswith((".jpg", ".jpeg")) for name in named)
         are_jpegs = 2 * num_jpegs > len(named) if named else None
     else:
-        _broken(layout, "train", sampled_rows(num_train), read)
+        pictures, _ = _each(layout, "train", rows, read_bytes)
     return _samples.setdefault(key, PictureSample(num_files, tuple(pictures), are_jpegs))
 
 
@@ -304,57 +294,42 @@ def image_source(dataset: Dataset, place: DataPlace) -> Source:
 
         where = f"{root} {place.value_range}"
         return Source(**common, place=where, image_size=layout.image_size, fill=copy)
-    store_size = dataset.store_size or dataset.image_size
-    form = layout, store_size, dataset.channels
+    from clsweep.data.image_files import decode_image, encode_image
+
+    size, channels = dataset.store_size or dataset.image_size, dataset.channels
+
+    def decode(part: str, rows: range, images: Any) -> list[str]:
+        decoded, broken = _each(layout, part, rows, lambda file: decode_image(file, size, channels))
+        for image, pixels in zip(images, decoded, strict=True) if not broken else ():
+            image[...] = pixels
+        return broken
+
+    def encode(part: str, rows: Sequence[int]) -> Encodings:
+        return _each(layout, part, rows, lambda file: encode_image(file, size, channels))
+
     return Source(
-        **common, place=f"{root} {dataset.channels}", image_size=store_size,
-        fill=partial(_decoded, *form), sizes=lambda part: _stored_sizes(layout, part, store_size),
-        encode=partial(_encoded, *form) if dataset.store_as == "jpeg" else None,
+        **common, place=f"{root} {channels}", image_size=size, fill=decode,
+        encode=encode if dataset.store_as == "jpeg" else None,
+        sizes=lambda part: _stored_sizes(layout, part, size),
     )  # fmt: skip
 
 
-def _decoded(
-    layout: DataLayout, store_size: int, num_channels: int, part: str, rows: range, images: Any
-) -> list[str]:
-    """Decode pictures of a part into images; a line for each that is broken."""
-    from clsweep.data import image_files
-
-    def decode(number: int, file: Encoded) -> None:
-        images[number][...] = image_files.decode_image(file, store_size, num_channels)
-
-    return _broken(layout, part, rows, decode)
-
-
-def _encoded(
-    layout: DataLayout, store_size: int, num_channels: int, part: str, rows: Sequence[int]
-) -> tuple[list[tuple[bytes, int, int]], list[str]]:
-    """The JPEGs of pictures of a part with their sizes, and a line for each that is broken."""
-    from clsweep.data.image_files import encode_image
-
-    jpegs: list[tuple[bytes, int, int]] = []
-
-    def encode(_: int, file: Encoded) -> None:
-        jpegs.append(encode_image(file, store_size, num_channels))
-
-    return jpegs, _broken(layout, part, rows, encode)
-
-
-def _broken(
-    layout: DataLayout, part: str, rows: Sequence[int], use: Callable[[int, Encoded], None]
-) -> list[str]:
-    """A line for each picture of which `use` fails, which takes its place among the rows, too."""
+def _each(
+    layout: DataLayout, part: str, rows: Sequence[int], use: Callable[[Encoded], T]
+) -> tuple[list[T], list[str]]:
+    """The value of `use` for each picture that it can read, and a line for each other one."""
     from PIL import UnidentifiedImageError
 
     assert layout.open is not None
-    broken = []
-    for number, row in enumerate(rows):
+    values, broken = list[T](), list[str]()
+    for row in rows:
         try:
-            use(number, layout.open(part, row))
+            values.append(use(layout.open(part, row)))
         except Exception as error:  # Pillow's plugins raise anything at a damaged file
             is_none = isinstance(error, UnidentifiedImageError)
             reason = "no image, or cut within its head" if is_none else reason_of(error)
             broken.append(f"{layout.name(part, row)}: {reason}")
-    return broken
+    return values, broken
 
 
 def _stored_sizes(layout: DataLayout, part: str, store_size: int) -> np.ndarray:
@@ -372,9 +347,8 @@ def _stored_sizes(layout: DataLayout, part: str, store_size: int) -> np.ndarray:
         return stored_size(height, width, store_size)
 
     with ThreadPoolExecutor(min(32, num_cores())) as pool:
-        return np.array(list(pool.map(of, range(len(layout.labels[part])))), np.int64).reshape(
-            -1, 2
-        )
+        sizes = list(pool.map(of, range(len(layout.labels[part]))))
+    return np.array(sizes, np.int64).reshape(-1, 2)
 
 
 def files_digest(names_and_sizes: Iterable[tuple[str, int]]) -> str:

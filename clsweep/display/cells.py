@@ -38,7 +38,7 @@ def frame_cells(frame: pd.DataFrame, *, limit: int) -> Cells:
 
 
 def texts_of_values(values: Sequence[Any], digits: int | None = None) -> list[str]:
-    """The texts of one column of measured values, as `cells_of` has them."""
+    """The texts of one column of measured values, as `frame_cells` has them."""
     plain = [_plain(value) for value in values]
     form = numbers.form_of([value for value in plain if isinstance(value, float)], digits)
     return [form(value) if isinstance(value, float) else cell(value) for value in plain]

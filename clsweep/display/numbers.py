@@ -115,7 +115,7 @@ def number(value: float, *, apart_from: float | None = None) -> str:
 
 def interval(low: float, high: float, *, apart_from: float | None = None) -> str:
     """` [0.35, 0.78]`, or nothing where an end is not known."""
-    if not (is_number(low) and is_number(high) and math.isfinite(low) and math.isfinite(high)):
+    if not known(low, high):
         return ""
     return f" [{number(low, apart_from=apart_from)}, {number(high, apart_from=apart_from)}]"
 
@@ -268,8 +268,7 @@ class Wording:
 
     def level(self, value: float, low: Any = math.nan, high: Any = math.nan) -> str:
         """A value of the metric with its interval, as in a table: `94.10 % [93.25, 94.95]`."""
-        is_known = all(is_number(end) and math.isfinite(end) for end in (low, high))
-        ends = {"low": low, "high": high} if is_known else {}
+        ends = {"low": low, "high": high} if known(low, high) else {}
         level = Number(value=value, spread=value / 100, is_fine=abs(value) <= 1, **ends)
         text, apart, seen = texts_of([level])[0].partition(" ")
         return f"{text} {self.unit}".rstrip() + apart + seen

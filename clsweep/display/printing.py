@@ -222,7 +222,9 @@ def print_table(
         writer.writerow([spreadsheet(str(name)) for name in keys])
         for row in rows:
             cells = [row[key] for key in keys]
-            values = [float(v) if _is_infinite(v) else _jsonable(v) for v in cells]
+            values = [
+                float(v) if isinstance(v, float) and math.isinf(v) else _jsonable(v) for v in cells
+            ]
             writer.writerow(["" if value is None else spreadsheet(value) for value in values])
         return []
     if format is not Format.table and keys:
@@ -379,10 +381,6 @@ def screen_width() -> int:
     """Columns of the terminal, or of whatever else is printed to."""
     console = Console()
     return console.width if console.is_terminal or "COLUMNS" in os.environ else PAGE_WIDTH
-
-
-def _is_infinite(value: Any) -> bool:
-    return isinstance(value, float) and math.isinf(value)
 
 
 def _jsonable(value: Any) -> Any:

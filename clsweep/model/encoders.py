@@ -175,17 +175,13 @@ class BlockFeatures(nn.Module):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         outputs: list[Tensor] = []
-
-        def keep(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-            outputs.append(output)
-
-        hook = self.encoder.get_submodule(self.block).register_forward_hook(keep)
+        block = self.encoder.get_submodule(self.block)
+        hook = block.register_forward_hook(lambda _, _inputs, output: outputs.append(output))
         try:
             self.encoder(x_NCHW)
         finally:
             hook.remove()
-        features: Tensor = self.pool(outputs[0]) if outputs[0].ndim == 4 else outputs[0]
-        return features
+        return self.pool(outputs[0]) if outputs[0].ndim == 4 else outputs[0]
 
 
 def layer_of(encoder: nn.Module, projector: nn.Module | None, layer: str) -> nn.Module:

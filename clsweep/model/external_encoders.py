@@ -200,11 +200,8 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int) -> nn.Module:
-    """The network, with the width of its features.
-
-    Raises:
-        ValueError: it does not map images of this size to one vector each, or several workers could
-            not share its batch norms.
+    """The network, with the width of its features. ValueError where it does not map images of this
+    size to one vector each, or several workers could not share its batch norms.
     """
     x_NCSS = torch.empty(_PROBE, inputs(channels), size, size, device="meta")
     blueprint = on_meta(make).eval()

@@ -26,8 +26,7 @@ class Normalised(nn.Module):
         x_NCSS = (x_NCSS - self.get_buffer("mean")) / self.get_buffer("std")
         if x_NCSS.shape[1] == 1:
             x_NCSS = x_NCSS.expand(-1, 3, -1, -1)
-        features_ND: Tensor = self.encoder(x_NCSS)
-        return features_ND
+        return self.encoder(x_NCSS)
 
 
 def program(encoder: nn.Module, about: Mapping[str, Any]) -> bytes:

@@ -32,9 +32,7 @@ class Section:
     @property
     def own_figures(self) -> tuple[Figure, ...]:
         """The figures that the page shows."""
-        return tuple(
-            figure for figure in self.figures if figure.is_resolved and not figure.is_apart
-        )
+        return tuple(f for f in self.figures if f.is_resolved and not f.is_apart)
 
     @property
     def own_tables(self) -> tuple[Table, ...]:

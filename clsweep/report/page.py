@@ -76,8 +76,7 @@ def _drawing(figure: Figure, report: Report) -> dict[str, Any]:
     looks = {"light": light, "dark": changed}
     text = json.dumps(looks, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     csv = _download(f"figures/{figure.name}.csv", report.marked(figure.data))
-    both = Markup(text.translate(_ESCAPES))
-    return {"figure": figure, "spec": both, "csv": csv}
+    return {"figure": figure, "spec": Markup(text.translate(_ESCAPES)), "csv": csv}
 
 
 def _table(table: Table, report: Report) -> dict[str, Any]:

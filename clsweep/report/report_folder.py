@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ _OURS = re.compile(
     rf"(index|formulas)\.html|report\.md|figures/{NAME}\.(svg|png|vl\.json|csv)|tables/{NAME}\.(parquet|csv)"
 )
 
-_Progress = Callable[[str], None]
 MOST_PROCESSES = 4
 
 _WITHIN_BRACKETS = re.compile(r"(?<!\w)_|_(?!\w)|[\[\]]")  # no other bracket may be open there
@@ -44,7 +43,7 @@ _START = re.compile(r"^(?:[#+=>[-]|\d+(?=[.)](?:\s|$)))")
 
 
 def write_bundle(
-    report: Report, out: str | os.PathLike[str], *, progress: _Progress | None = None
+    report: Report, out: str | os.PathLike[str], *, progress: Progress | None = None
 ) -> Path:
     """Write all files of a report into the folder `out` and return the path of its page.
 
@@ -64,11 +63,11 @@ def write_bundle(
     files = dict(_files(report, progress or (lambda _: None)))
     for name in files:
         if name not in written and disk.is_file(name):
-            expected = "expected a folder that is empty, new or of an earlier report"
-            given = (
-                f"given one with this file, which no report wrote. Nearest: {disk.folder}/report"
+            raise RequestError(
+                f"{disk.place(name)}: expected a folder that is empty, new or of an earlier "
+                "report, given one with this file, which no report wrote. Nearest: "
+                f"{disk.folder}/report"
             )
-            raise RequestError(f"{disk.place(name)}: {expected}, {given}")
     entries = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in files.items()
@@ -149,7 +148,7 @@ def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
     disk.write(MANIFEST, _encoded(text), durable=False)
 
 
-def _files(report: Report, progress: _Progress) -> Iterator[tuple[str, bytes]]:
+def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
     """Name and content of every file but the manifest."""
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
@@ -256,9 +255,8 @@ def _table(table: Table) -> Iterator[str]:
         return
     cells = frame_cells(table.shown, limit=table.limit)
     yield markdown_table(cells.columns, cells.rows, cells.is_numeric)
-    left = len(table.shown) - table.limit
-    if left > 0:
-        yield f"{left} more in [tables/{table.name}.csv](tables/{table.name}.csv)."
+    if cells.left:
+        yield f"{cells.left} more in [tables/{table.name}.csv](tables/{table.name}.csv)."
 
 
 def escaped(words: str) -> str:

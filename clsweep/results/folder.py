@@ -145,12 +145,13 @@ class ResultsFolder(Store):
     def trials(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All trials that have ended, one row each, in plan order; or these columns of them."""
         known = self._plan  # asked for once: an object store is asked anew each time
-        schema = schemas.trials_schema(schemas.params_of(known.schema))
+        params = schemas.params_of(known.schema)
+        schema = schemas.trials_schema(params)
         columns = list(columns or schema.names)
         metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
         present = (*schemas.TRIAL_KEYS, "status")
-        params = [field.name for field in schemas.params_of(known.schema)]
-        planned = [name for name in (*schemas.PLANNED, *params) if name in known.schema.names]
+        names = (*schemas.PLANNED, *(field.name for field in params))
+        planned = [name for name in names if name in known.schema.names]
         fields = [schema.field(name) for name in dict.fromkeys([*columns, *present, *planned])]
         table = self.with_parts("trials", fields, known.folder, filled=present, present=[metric])
         # the plan is read last: no run records a trial before it is planned

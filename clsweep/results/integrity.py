@@ -67,18 +67,7 @@ def decode_table(
     is_ours = at > 0 and view[at : at + len(_MARK)] == _MARK
     if is_ours and view[footer - _CHECK_SIZE : footer] != _checksum(view[:at], view[footer:]):
         raise ValueError("its checksum is wrong: the file has changed since it was written")
-    return _read(data, columns, by_page=not is_ours, of_others=of_others)
-
-
-def schema_of(data: bytes) -> pa.Schema:
-    """The columns that a Parquet file says it has."""
-    return pq.read_schema(pa.BufferReader(data))
-
-
-def _read(
-    data: bytes, columns: Sequence[str] | None, *, by_page: bool, of_others: bool
-) -> pa.Table:
-    file = pq.ParquetFile(_source(data), page_checksum_verification=by_page)
+    file = pq.ParquetFile(_source(data), page_checksum_verification=not is_ours)
     metadata = file.metadata
     names = metadata.schema.to_arrow_schema().names
     if len(names) > _COLUMNS:
@@ -97,6 +86,11 @@ def _read(
     table = file.read(columns=chosen, use_threads=num_rows >= _MANY_ROWS)
     table.validate(full=True)  # else the first look at a text may fail
     return table
+
+
+def schema_of(data: bytes) -> pa.Schema:
+    """The columns that a Parquet file says it has."""
+    return pq.read_schema(pa.BufferReader(data))
 
 
 def _source(data: bytes) -> pa.BufferReader:

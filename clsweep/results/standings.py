@@ -102,10 +102,8 @@ class Standings:
     def is_open(self, objective: str, config: int) -> bool:
         """A configuration may still become the best: a seed is left, none was stopped."""
         standing = self._configs[objective, config]
-        return (
-            not standing.is_stopped
-            and len(standing.scores) + len(standing.lost) < standing.num_planned
-        )
+        num_ended = len(standing.scores) + len(standing.lost)
+        return not standing.is_stopped and num_ended < standing.num_planned
 
     def place(self, objective: str, config: int) -> RankKey | None:
         """See `place_of`; None without a score, or where the scheduler stopped a trial."""

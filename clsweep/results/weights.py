@@ -74,10 +74,8 @@ def agreed(about: Row, row: Row) -> dict[str, Any]:
     LookupError where they disagree, or an encoder cannot be so.
     """
     normalisation: Any = about["normalisation"]
-    pair = [
-        normalisation.get(key) if isinstance(normalisation, Mapping) else None
-        for key in ("mean", "std")
-    ]
+    parts = normalisation if isinstance(normalisation, Mapping) else {}
+    pair = [parts.get(key) for key in ("mean", "std")]
     mean, std = (each if isinstance(each, list) else [] for each in pair)
     is_finite = all(isinstance(n, float | int) and math.isfinite(n) for n in [*mean, *std])
     if not 0 < len(mean) == len(std) or not is_finite:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, MIN_TSNE_POINTS, Dataset
@@ -63,13 +62,11 @@ class TrainingChecks:
     def where(self, param: str) -> Keys:
         """The keys under which `param` was written for this objective."""
         at: Keys = ("objectives", self.objective.name)
-        own: Mapping[str, Any] = self.draft.document.tree["objectives"][self.objective.name]
-        for kind in ("space", "base"):
-            if param in (own.get(kind) or {}):
-                return (*at, kind, param)
-        for kind in ("space", "base"):
-            if param in getattr(self.sections, kind):
-                return (kind, param)
+        own = self.sections.objectives[self.objective.name]
+        for keys, section in ((at, own), ((), self.sections)):
+            for kind in ("space", "base"):
+                if param in getattr(section, kind):
+                    return (*keys, kind, param)
         return at
 
     def lowest(self, param: str) -> Any:
@@ -416,10 +413,8 @@ class TrainingChecks:
             self.mistake("feature_layer", f"{expected}; given {layer}")
 
     def check_finetuning(self, num_labelled: int) -> None:
-        shares, classes = (
-            parse_numbers(str(self.fixed["finetune_labels"])),
-            self.dataset.num_classes,
-        )
+        shares = parse_numbers(str(self.fixed["finetune_labels"]))
+        classes = self.dataset.num_classes
         if not set(shares) <= set(FINETUNE_SHARES):
             known, given = (", ".join(map(setting, each)) for each in (FINETUNE_SHARES, shares))
             self.mistake("finetune_labels", f"expected some of {known}, given {given}")

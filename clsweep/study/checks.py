@@ -399,16 +399,11 @@ def _mistakes(
             hint = f"{nearest(name, known)} Expected one of: {', '.join(known)}"
             yield ("of",), f"unknown objective '{name:.80}'.{hint}"
     if contrast.metric is not None and contrast.metric not in (*METRIC, *DIAGNOSTIC):
-        hint = nearest(contrast.metric, [*METRIC, *DIAGNOSTIC])
-        yield (
-            ("metric",),
-            f"unknown metric '{contrast.metric:.80}'.{hint} See clsweep catalog metrics",
-        )
+        hint = f"{nearest(contrast.metric, [*METRIC, *DIAGNOSTIC])} See clsweep catalog metrics"
+        yield ("metric",), f"unknown metric '{contrast.metric:.80}'.{hint}"
     if len(contrast.sides) == 1 and contrast.minus is None:
-        yield (
-            (),
-            f"expected two objectives, or minus: nothing is subtracted from {contrast.sides[0]}",
-        )
+        nothing = f"nothing is subtracted from {contrast.sides[0]}"
+        yield (), f"expected two objectives, or minus: {nothing}"
     if contrast.minus is not None and contrast.minus == contrast.at:
         yield ("minus",), "expected other settings than at, given the same"
     own = [known[name] for name in contrast.sides if name in known]
@@ -437,10 +432,8 @@ def _mistake_at(param: str, raw: object, own: Sequence[Objective]) -> str:
         if values is None:
             return "expected a hyperparameter with choices: of a range no setting has one value"
         if value not in values:
-            value_list = ", ".join(map(setting, values)) or "nothing"
-            return (
-                f"expected a value that {objective.name} has: {value_list}; given {setting(value)}"
-            )
+            has = f"{objective.name} has: {', '.join(map(setting, values)) or 'nothing'}"
+            return f"expected a value that {has}; given {setting(value)}"
     return ""
 
 

@@ -164,12 +164,7 @@ def dotted(keys: Keys) -> str:
     return ".".join(f"{key!s:.80}" for key in keys)
 
 
-def read_document(
-    path: str | Path,
-    *,
-    preset: str | None = None,
-    trust: bool = False,
-) -> Document:
+def read_document(path: str | Path, *, preset: str | None = None, trust: bool = False) -> Document:
     """Read a study file, or a shipped study by its name; lay a preset over it, or several with
     commas between. That of a results folder is trusted where this is said.
 

@@ -28,39 +28,31 @@ def first_points(
     for number, given in enumerate(draft.sections.search.first):
         try:
             point = _settled(objective, {**defaults, **given}, given)
-        except _PointError as error:
-            hint = "" if error.name in given else f", by default. Name {error.name} in this point"
-            draft.error(("search", "first", number, error.name), f"{error}{hint}")
+        except ValueError as error:
+            name, message = error.args
+            hint = "" if name in given else f", by default. Name {name} in this point"
+            draft.error(("search", "first", number, name), f"{message}{hint}")
             continue
         points.setdefault(tuple(point.items()), point)
     return tuple(points.values())
 
 
-class _PointError(ValueError):
-    def __init__(self, name: str, message: str):
-        super().__init__(message)
-        self.name = name
-
-
 def _settled(
     objective: Objective, raw: Mapping[str, object], given: Collection[str]
 ) -> dict[str, Value | None]:
-    """A point as it is planned.
-
-    Raises:
-        _PointError: a value that the objective's space does not have, or one that is `given` and
-            has no effect beside the others.
+    """A point as it is planned. ValueError, of a hyperparameter and a message, for a value that the
+    objective's space does not have, or one that is `given` and has no effect beside the others.
     """
     values: dict[str, Value | None] = {}
     for name in objective.space:
         try:
             values[name] = PARAM[name].coerce(raw[name])
         except ValueError as error:
-            raise _PointError(name, str(error)) from None
+            raise ValueError(name, str(error)) from None
     taking_part = objective.conditions.taken(values)
     if idle := [name for name in objective.space if name in given and name not in taking_part]:
         reason = f"has no effect beside the point's other values in '{objective.name}'"
-        raise _PointError(idle[0], reason)
+        raise ValueError(idle[0], reason)
     for name, taken in taking_part.items():
         dimension = objective.space[name]
         if not dimension.holds(taken, is_gridded=objective.is_gridded):
@@ -68,7 +60,7 @@ def _settled(
             if objective.is_gridded:
                 swept = ", ".join(map(setting, dimension.points))
             expected = f"expected a value that '{objective.name}' sweeps, {swept}"
-            raise _PointError(name, f"{expected}, given {setting(taken)}")
+            raise ValueError(name, f"{expected}, given {setting(taken)}")
     return objective.conditions.settled(values)
 
 

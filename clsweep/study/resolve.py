@@ -113,11 +113,7 @@ class _Cell(Draft):
         )
 
     def study(self, taken: Set[tuple[str, str]], preset: str | None) -> Study:
-        """The checked study; `taken` are shared parameters that objectives of other cells own.
-
-        Raises:
-            StudyError: one line per mistake.
-        """
+        """The checked study; `taken` are shared parameters that objectives of other cells own."""
         self._check_shared(self.taken | taken)
         self.raise_errors()
         if self.dataset.keeps_whole:
@@ -415,11 +411,7 @@ def _choose_forms(cells: Sequence[_Cell]) -> None:
 
 
 def _identified(dataset: Dataset, place: DataPlace) -> Dataset:
-    """The data set; one of a plug-in, which is read for it, with the digest of its images.
-
-    Raises:
-        RequestError: it cannot be read, in one line with its place.
-    """
+    """The data set; one of a plug-in, which is read for it, with the digest of its images."""
     if not dataset.is_own or place.is_remote:
         return dataset
     from clsweep.data.identity import identified  # needs numpy
@@ -452,7 +444,16 @@ def _crossed(
         named = (replace(o, name=cell.qualified(o.name), cell=cell.name) for o in study.objectives)
         studies.append(replace(study, objectives=tuple(named)))
     objectives = tuple(objective for study in studies for objective in study.objectives)
-    _require_apart(document, objectives)
+    if len(objectives) > MAX_OBJECTIVES:
+        given = f"{len(objectives):,} in all cells together"
+        message = f"expected at most {MAX_OBJECTIVES} objectives, given {given}"
+        raise StudyError(document.error(("factors",), message))
+    slugs: dict[str, str] = {}
+    for objective in objectives:
+        other = slugs.setdefault(file_slug(objective.name), objective.name)
+        if other != objective.name:
+            message = f"'{other}' and '{objective.name}' would have one file name; give labels"
+            raise StudyError(document.error(("factors",), message))
     return replace(
         studies[0],
         objectives=objectives,
@@ -463,10 +464,8 @@ def _crossed(
 
 
 def _of_each(cells: Sequence[FactorCell], makers: Sequence[Callable[[], T]]) -> list[T]:
-    """The value of a function at each cell; mistakes of several cells are raised together.
-
-    Raises:
-        StudyError: one line per mistake, with its cell unless all have it.
+    """The value of a function at each cell. StudyError has the mistakes of all, a line each, with
+    their cells unless all have it.
     """
     made, errors = [], []
     for cell, make in zip(cells, makers, strict=True):
@@ -478,17 +477,3 @@ def _of_each(cells: Sequence[FactorCell], makers: Sequence[Callable[[], T]]) -> 
         return made
     lines = merged_lines(errors, num_cells=len(cells))
     raise StudyError("\n".join(lines[:MAX_LINES]))
-
-
-def _require_apart(document: Document, objectives: Sequence[Objective]) -> None:
-    """Refuse too many objectives, or two whose trials would have one name."""
-    if len(objectives) > MAX_OBJECTIVES:
-        given = f"{len(objectives):,} in all cells together"
-        message = f"expected at most {MAX_OBJECTIVES} objectives, given {given}"
-        raise StudyError(document.error(("factors",), message))
-    slugs: dict[str, str] = {}
-    for objective in objectives:
-        other = slugs.setdefault(file_slug(objective.name), objective.name)
-        if other != objective.name:
-            message = f"'{other}' and '{objective.name}' would have one file name; give labels"
-            raise StudyError(document.error(("factors",), message))

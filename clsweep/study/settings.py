@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from clsweep.catalog import DATASET, Dataset
+from clsweep.catalog import DATASET
 from clsweep.errors import StudyError, listed, nearest
 from clsweep.study.check_training import Draft
 from clsweep.study.document import Document, Keys, Setting, dotted, parse_value
@@ -222,8 +222,8 @@ def _lookup(tree: Any, keys: Keys) -> Any:
 def _unread(draft: Draft, key: str) -> str:
     """Why a key about the place of images changes nothing; empty if it does, or is another."""
     section = draft.sections.dataset
-    names = {name for each in draft.objectives for name in _transferred_by(each)}
-    others = [draft.transferred.get(name, DATASET[name]) for name in sorted(names & {*DATASET})]
+    transferred = {name for each in draft.objectives for name in _transferred_by(each)}
+    others = [draft.transferred.get(n, DATASET[n]) for n in sorted(transferred & {*DATASET})]
     if key == "root":
         read = [draft.dataset, *([] if section.transfer_root else others)]
         is_read, needs = [bool(d.files or d.folder) for d in read], "no files"
@@ -240,11 +240,8 @@ def _unread(draft: Draft, key: str) -> str:
         return ""
     if any(is_read) or any(each.is_own for each in read):
         return ""
-    return f"{_names(read)} {'need' if len(read) > 1 else 'needs'} {needs}"
-
-
-def _names(datasets: Sequence[Dataset]) -> str:
-    return " and ".join(each.name for each in datasets)
+    names = " and ".join(each.name for each in read)
+    return f"{names} {'need' if len(read) > 1 else 'needs'} {needs}"
 
 
 def _transferred_by(objective: Objective) -> set[str]:

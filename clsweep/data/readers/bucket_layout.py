@@ -97,7 +97,14 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
     paths["test"] = _images_below(objects, parts["test"], by_class) if held_out else []
     if not paths["train"]:
         raise layout_error(bucket.place, "images to train on", listed(sorted(objects)))
-    _require_images(bucket, objects, parts, paths, by_class=by_class)
+    for part, folder in parts.items():  # as where files are read
+        if folder and not paths[part]:
+            raise layout_error(f"{bucket.place}/{folder}", "images to score", "none")
+        below = [name for name in objects if by_class and folder and name.startswith(folder)]
+        classes = shown_names([*{name.split("/", 2)[1] for name in below if name.count("/") > 1}])
+        full = {name.split("/", 2)[1] for name in paths[part] if by_class}
+        if empty := sorted({*classes} - full):
+            raise layout_error(f"{bucket.place}/{folder}{empty[0]}", "an image in it", "none")
     number = dict[str, int]()
     for path in paths["train"] if by_class else ():
         number.setdefault(composed(path.split("/", 2)[1]), len(number))
@@ -122,41 +129,14 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
 def _contents(bucket: Bucket, objects: Mapping[str, Stored], names: Sequence[str]) -> list[bytes]:
     """Some objects, without those that are large or may not be read: a plan does without them."""
 
-    def content(name: str) -> bytes:
-        with bucket.stream(name) as stream:
-            return bytes(stream.read())
-
     def read(name: str) -> bytes:
         with contextlib.suppress(AbsentError):
-            return bucket.reported(lambda: content(name))
+            return bucket.read(name)
         return b""
 
     small = [name for name in names if objects[name].size <= MAX_SAMPLED_BYTES]
     with ThreadPoolExecutor(SAMPLED_PICTURES) as pool:
         return [*filter(None, pool.map(read, small))]
-
-
-def _require_images(
-    bucket: Bucket,
-    objects: Iterable[str],
-    parts: Mapping[str, str],
-    paths: Mapping[str, Sequence[str]],
-    *,
-    by_class: bool,
-) -> None:
-    """Refuse a part, or a folder of a class, without images, as where files are read."""
-    for part, folder in parts.items():
-        if folder and not paths[part]:
-            raise layout_error(f"{bucket.place}/{folder}", "images to score", "none")
-        below = (name.split("/", 2)[1] for name in objects if _is_in_class(name, folder))
-        classes = shown_names([*dict.fromkeys(below)]) if by_class else []
-        full = {path.split("/", 2)[1] for path in paths[part]} if by_class else set()
-        if empty := sorted({*classes} - full):
-            raise layout_error(f"{bucket.place}/{folder}{empty[0]}", "an image in it", "none")
-
-
-def _is_in_class(name: str, folder: str) -> bool:
-    return bool(folder) and name.startswith(folder) and name.count("/") > 1
 
 
 def _images_below(objects: Iterable[str], folder: str, by_class: bool) -> list[str]:
@@ -189,13 +169,8 @@ def index_name(dataset: Dataset, place: DataPlace) -> str:
 
 def _indexed(bucket: Bucket, index: str, stamp: str) -> DataLayout | None:
     """The layout that an index describes, its images sorted by class; None if none fits."""
-
-    def read() -> bytes:
-        with bucket.stream(index) as stream:
-            return bytes(stream.read(MAX_INDEX_BYTES))
-
     try:
-        content = json.loads(bucket.reported(read))
+        content = json.loads(bucket.read(index, MAX_INDEX_BYTES))
         classes = tuple(map(str, content["classes"]))
         counts = {part: np.array(content["counts"][part], np.int64).reshape(-1, 2)
                   for part in DATA_PARTS}  # fmt: skip
@@ -211,12 +186,5 @@ def _indexed(bucket: Bucket, index: str, stamp: str) -> DataLayout | None:
             name=lambda part, row: f"{bucket.place}: {part} {row}",
             **{name: content[name] for name in _SAME},
         )  # fmt: skip
-    except (
-        AbsentError,
-        ValueError,
-        KeyError,
-        TypeError,
-        OverflowError,
-        RecursionError,
-    ):
+    except (AbsentError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

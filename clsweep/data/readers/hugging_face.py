@@ -62,10 +62,8 @@ class _File:
 
     def cells(self, name: str) -> list[Any]:
         """A column."""
-        is_parquet = self.is_parquet
-        table = pq.read_table(self.path, columns=[name]) if is_parquet else self.arrow
-        column: list[Any] = table[name].to_pylist()
-        return column
+        table = pq.read_table(self.path, columns=[name]) if self.is_parquet else self.arrow
+        return list(table[name].to_pylist())
 
     @property
     def arrow(self) -> pa.Table:
@@ -232,11 +230,7 @@ def _is_class(kind: pa.DataType) -> bool:
 def _labels(
     root: Path, files: Sequence[_File], label: str, number: Mapping[str, int] | None
 ) -> np.ndarray:
-    """int64 (N,), -1 where there is none.
-
-    Args:
-        number: that of each class, where the cells are names.
-    """
+    """int64 (N,), -1 where there is none; `number`: that of each class, of cells with names."""
     parts = [np.zeros(0, np.int64)]
     for file in files:
         labels = np.full(file.starts[-1], -1, np.int64)

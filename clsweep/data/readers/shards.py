@@ -107,8 +107,8 @@ def _shards(root: Path) -> dict[str, list[Path]]:
 
 
 def _samples(shard: Path, classes: Counter[str], rest: Counter[str]) -> Iterator[Sample]:
-    """The samples of a tar file, in its order. Other files are counted by their ends: `told` those
-    with the number of a class, `rest` all others.
+    """The samples of a tar file, in its order. Other files are counted by their ends: `classes`
+    has those with the number of a class, `rest` all others.
     """
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, dict[str, int]] = {}
