@@ -76,6 +76,15 @@ def driver(monkeypatch):
 
 
 @pytest.fixture
+def no_plugin_after():
+    """Plug-ins of this test are none of a later one's."""
+    from clsweep.catalog.plugins import activate
+
+    yield
+    activate(())
+
+
+@pytest.fixture
 def nothing_loaded():
     """No data set is kept from an earlier test, nor for a later one."""
     from clsweep.data import datasets

@@ -16,19 +16,17 @@ from typing import Any
 
 import pytest
 
-import clsweep
 from clsweep.cli.main import HEAVY_PACKAGES
 from tests.planted import planted
-
-PACKAGE = Path(clsweep.__file__).parent
+from tests.test_words import PACKAGE, TREES
 
 
 @cache
 def imported() -> dict[str, set[str]]:
     """Top-level modules that the package imports, wherever the line stands -> who brings them."""
     names: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for tree in TREES.values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:

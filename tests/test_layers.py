@@ -12,28 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import clsweep
 from clsweep.study.resolve import load_study
 from tests.planted import recorded, study_at
+from tests.test_words import FILES, PACKAGE, TREES
 
-PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
-TOP_LEVEL = {"clsweep"} | {
-    f"clsweep.{name}"
-    for name in (
-        "__main__",
-        "api",
-        "opened_results",
-        "errors",
-        "files",
-        "machine",
-        "outages",
-        "processes",
-        "trained",
-        "version",
-    )
-}
-
 RAY, TORCH, OPTUNA = {"ray"}, {"torch", "torchvision"}, {"optuna"}
 HEAVY = RAY | TORCH | OPTUNA
 
@@ -86,23 +69,13 @@ LAYERS = {
 }
 
 
-def _files():
-    """All files of the package by module name."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = ("clsweep", *path.relative_to(PACKAGE).with_suffix("").parts)
-        yield ".".join(parts).removesuffix(".__init__"), path
-
-
-FILES = dict(_files())
-
-
 @cache
 def imports(module):
     """Absolute names that a file imports, and those that only a type checker reads; `from a import
     b` counts as `a.b`.
     """
     found, typing = set(), set()
-    waiting = [(ast.parse(FILES[module].read_text(encoding="utf-8")), found)]
+    waiting = [(TREES[module], found)]
     while waiting:
         node, place = waiting.pop()
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
@@ -152,9 +125,6 @@ def circle(edges):
 
 def test_every_file_belongs_to_a_layer():
     assert {layer_of(module) for module in FILES} <= {*LAYERS}
-    assert {module for module in FILES if module.count(".") < 2} <= TOP_LEVEL | {
-        f"clsweep.{folder.name}" for folder in PACKAGE.iterdir() if folder.is_dir()
-    }
 
 
 def test_the_layers_themselves_stand_one_on_another():

@@ -160,16 +160,24 @@ def test_by_pools_the_noise_of_a_grid_and_corrects_for_the_regions():
     assert (out["winner"] == "a").all()
 
 
-def test_a_row_says_why_an_interval_without_zero_resolves_nothing():
+def test_a_row_and_a_region_say_why_an_interval_without_zero_resolves_nothing():
+    """Alone, and not as one of six; where neither test nor interval sees a lead there is no why."""
     rng = np.random.default_rng(4)
     lead = np.array([0.0, 0.25, 0.1, 0.5, 3.0, 3.0])[:, None]
     noise = rng.normal(0, 0.3, (2, 6, 3))
     sides = zip("ab", (noise[0] + lead, noise[1]), strict=True)
-    out = compare([sweep(*side, tau=range(6)) for side in sides], by="tau")
+    sweeps = [sweep(*side, tau=range(6)) for side in sides]
+    out = compare(sweeps, by="tau")
     alone = note(Reason.RESOLVED_ALONE, tests=6)
     only_alone = (out["low"] > 0) & (out["p"] <= 0.05) & (out["p_holm"] > 0.05)
     assert only_alone.sum() == 1
     assert [alone in notes for notes in out["note"]] == only_alone.tolist()
+    out = region_winners(sweeps, by="tau")
+    is_open = ~out["resolved"]
+    alone = is_open & (out["low"] > 0)
+    assert 0 < alone.sum() < is_open.sum() < 6
+    assert (out["reason"][alone] == Reason.RESOLVED_ALONE).all()
+    assert (out["reason"][~alone] == "").all()
 
 
 @pytest.mark.parametrize(
@@ -180,20 +188,6 @@ def test_a_row_says_why_an_interval_without_zero_resolves_nothing():
 def test_no_small_p_stands_beside_not_resolved_without_a_cause(p, by_interval, reason):
     why = doubt(p, by_interval=by_interval, tests=3)
     assert (why.reason if why else "") == (Reason[reason] if reason else "")
-
-
-def test_a_region_says_why_its_lead_is_not_resolved():
-    """Resolved alone, and not as one of six; where neither test nor interval sees one, no why."""
-    rng = np.random.default_rng(4)
-    lead = np.array([0.0, 0.25, 0.1, 0.5, 3.0, 3.0])[:, None]
-    noise = rng.normal(0, 0.3, (2, 6, 3))
-    sides = zip("ab", (noise[0] + lead, noise[1]), strict=True)
-    out = region_winners([sweep(*side, tau=range(6)) for side in sides], by="tau")
-    is_open = ~out["resolved"]
-    alone = is_open & (out["low"] > 0)
-    assert 0 < alone.sum() < is_open.sum() < 6
-    assert (out["reason"][alone] == Reason.RESOLVED_ALONE).all()
-    assert (out["reason"][~alone] == "").all()
 
 
 def test_of_unpaired_samples_a_seed_s_shift_of_one_side_counts_and_one_of_both_does_not():

@@ -2,10 +2,13 @@
 `make coverage` writes, in fewer sweeps.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness import robustness
 from tests.coverage import MOST_FALSE, measured
 from tests.coverage_cells import COMPLETE, EVEN, FLAT, GAPS, HALF, RACED, SPACES, scored, sweep_of
@@ -101,7 +104,9 @@ def test_a_planted_race_drops_who_is_behind_and_its_best_is_that_of_all_seeds():
     assert not present[0, 2:].any()
     sweep = sweep_of("a", scores, {"x": at}, "grid", RACED)
     assert (sweep.num_skipped, sweep.raced) == ((~present).sum(), (2, 3, 4))
-    assert sweep.of_space.scores.shape == (6, 2)
+    for each in (sweep, replace(sweep, num_skipped=0)):  # of the second it skipped none
+        assert each.of_space.scores.shape == (6, 2)
+        assert each.of_space.cut_short == [note(Reason.RACED_SEEDS, seeds=2)]
     assert sweep.not_measured
     assert not sweep.of_space.not_measured
     row = robustness([sweep]).iloc[0]

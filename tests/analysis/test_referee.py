@@ -13,6 +13,7 @@ from scipy import stats
 
 import clsweep
 from clsweep.analysis.evidence import Evidence
+from tests.analysis.truths import least_squares
 from tests.planted import planted
 
 Array = NDArray[np.float64]
@@ -44,25 +45,11 @@ def cells(trials: pd.DataFrame, objective: str) -> Array:
     return rows.pivot(index="config", columns="seed", values="knn_top1").to_numpy()
 
 
-def least_squares(table: Array) -> tuple[Array, float, int]:
-    """Least-squares means of m_i + b_s with sum_s b_s = 0, the residual mean square, and its
-    degrees of freedom, from a design of dummy variables.
-    """
-    num, seeds = table.shape
-    row, column = np.nonzero(np.isfinite(table))
-    coded = np.vstack([np.eye(seeds - 1), -np.ones(seeds - 1)])
-    design = np.hstack([np.eye(num)[row], coded[column]])
-    scores = table[row, column]
-    solution = np.linalg.lstsq(design, scores, rcond=None)[0]
-    freedom = len(scores) - design.shape[1]
-    return solution[:num], float(np.square(scores - design @ solution).sum()) / freedom, freedom
-
-
 def test_means_and_spread_of_a_table_with_gaps_are_of_least_squares_means(trials):
     table = statistics(trials).robustness().set_index("objective")
     for objective in ("dcl", "simclr"):
         scores = cells(trials, objective)
-        means, noise, _ = least_squares(scores)
+        means, _, noise, *_ = least_squares(scores)
         unseen = noise * np.mean(1 / np.isfinite(scores).sum(axis=1))
         spread = means.std(ddof=1)
         expected = {"mean": means.mean(), "sd": spread, "sd_star": np.sqrt(spread**2 - unseen)}
@@ -91,7 +78,7 @@ def test_shares_of_the_variance_with_gaps_know_of_no_seed_in_the_cell_means(tria
         counts = np.isfinite(scores).sum(axis=1)
         off = scores - np.nanmean(scores, axis=1, keepdims=True)
         of_trial = np.nansum(np.square(off)) / (counts - 1).sum()
-        means, residual, _ = least_squares(scores)
+        means, _, residual, *_ = least_squares(scores)
         grid, noise = means.reshape(3, 4), residual * np.mean(1 / counts)
         tau, width = grid.mean(axis=1) - grid.mean(), grid.mean(axis=0) - grid.mean()
         both = grid - grid.mean() - tau[:, None] - width
@@ -119,7 +106,7 @@ def test_the_loss_of_a_pick_by_t_of_the_residual():
     rows = planted(lambda at: 80 + 9 * at["tau"], grid=grid, num_seeds=2, seed=1)
     rows["rankme"] = -rows["knn_top1"]
     row = statistics(rows.assign(width=8)).picks().iloc[0]
-    means, noise, freedom = least_squares(cells(rows, "dcl"))
+    means, _, noise, freedom, _ = least_squares(cells(rows, "dcl"))
     lead, error = means.max() - means.min(), np.sqrt(2 * noise / 2)
     assert freedom == 2
     assert row["high"] == pytest.approx(lead + stats.t.ppf(0.975, 2) * error)

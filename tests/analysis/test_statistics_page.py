@@ -1,7 +1,5 @@
 """The page of the statistics is that of its table, and names what the tables have."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,6 @@ from scipy import stats
 
 import clsweep
 from clsweep.analysis.compare import compare
-from clsweep.analysis.reasons import Reason, note
 from tests import coverage, coverage_measures
 from tests import coverage_cells as planted
 from tests.analysis.truths import ishigami
@@ -170,14 +167,3 @@ def test_shares_by_quadrature_are_those_of_the_literature():
     first, total = coverage_measures.shares_of(ishigami, nodes=60)[0]
     assert first == pytest.approx([0.3139, 0.4424, 0.0], abs=1e-4)
     assert total == pytest.approx([0.5576, 0.4424, 0.2437], abs=1e-4)
-
-
-def test_a_planted_race_has_its_note_where_its_seeds_are_left_out():
-    theta, settings = planted.planted("grid of 6", 0, None)
-    raced, rng = planted.RACED, np.random.default_rng(0)
-    scores = planted.scored(theta, 5, "even", raced, rng)[0]
-    sweep = planted.sweep_of("a", scores, settings, "grid of 6", raced)
-    assert (sweep.num_skipped, sweep.raced) == (np.isnan(scores).sum(), (2, 3, 4))
-    for each in (sweep, replace(sweep, num_skipped=0)):  # of the second it skipped none
-        assert each.of_space.scores.shape == (6, 2)
-        assert each.of_space.cut_short == [note(Reason.RACED_SEEDS, seeds=2)]

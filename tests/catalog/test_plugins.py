@@ -27,7 +27,7 @@ from tests.catalog.test_install import TREE
 from tests.contracts.attempts import assert_same, attempt, chain
 from tests.planted import study_at
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "no_plugin_after")
 
 MY_DCL = {"framework": "simclr", "loss": "my_dcl"}
 OWN = TREE | {"plugins": ["mine.py"], "objectives": {"new": MY_DCL}}
@@ -91,12 +91,6 @@ MASKED = (
     "objectives.new.loss=dcl", "base.augmentation=[swap, gaussian_noise, time_mask]",
     "space={mask_width: {grid: [0, 2]}, mask_level: {grid: [0, 1]}}",
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _none_after():
-    yield
-    activate(())
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from clsweep.train.contracts import BrokenContractError, check_contracts
 from clsweep.train.loop import train_trial
 from tests.catalog import own_rows
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "no_plugin_after")
 
 LOSS = """
 import random
@@ -43,12 +43,6 @@ ROWS = [Component(part="loss", name="mine", impl="mine", owns=("tau",), on=("sim
 FIRST, REPEATED = "trains, and all numbers are finite", "the same trial gives the same numbers"
 RESUMED = "killed and resumed it ends the same"
 OWN_ROWS = Path(own_rows.__file__)
-
-
-@pytest.fixture(autouse=True)
-def _none_after():
-    yield
-    activate(())
 
 
 def witnessed(folder, plugin):

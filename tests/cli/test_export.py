@@ -250,14 +250,6 @@ def test_the_encoder_of_another_studys_trial_is_refused(out):
         open_results(folder.path).encoder(row["trial_id"])
 
 
-def test_a_resnet50_has_the_keys_and_shapes_of_torchvisions():
-    with torch.device("meta"):
-        state = build_encoder({**ENCODERS["standard50"], "channels": 3}).state_dict()
-        theirs = torchvision.models.resnet50().state_dict()
-    del theirs["fc.weight"], theirs["fc.bias"]
-    assert {name: x.shape for name, x in state.items()} == {n: x.shape for n, x in theirs.items()}
-
-
 @pytest.mark.parametrize(
     ("trial", "file", "messages"),
     [

@@ -128,13 +128,6 @@ def test_plan_trials_lists_the_plan_with_every_digit(cli_command, small, setting
     assert found == [(trial.trial_id, trial.seed, trial.params.get("tau")) for trial in planned]
 
 
-def test_plan_of_a_missing_study(cli_command, small):
-    code, out, err = cli_command("plan", small.replace("small.yaml", "smal.yaml"))
-    assert (code, out) == (2, "")
-    assert "no such study file. Did you mean" in err
-    assert err.rstrip().endswith("small.yaml'?")
-
-
 TRIALS = "docs/results/quickstart/trials.parquet"
 
 

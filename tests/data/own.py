@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,7 @@ from PIL import Image
 from clsweep.catalog import DATASET
 from clsweep.data.datasets import Splits, load_splits
 from clsweep.data.locations import DataPlace
-from clsweep.data.sources import sized_dataset
+from clsweep.data.sources import dataset_layout, sized_dataset
 from clsweep.errors import RequestError
 
 SIZE = 16
@@ -36,6 +42,10 @@ def load(name: str, root: Path, value_range: str | None = None, **sizes: Any) ->
     return splits
 
 
+def layout_of(name: str, root: Path) -> Any:
+    return dataset_layout(DATASET[name], DataPlace(root=str(root)))
+
+
 def refusal(name: str, root: Path, *arguments: Any) -> str:
     with pytest.raises(RequestError) as caught:
         load(name, root, *arguments)
@@ -52,6 +62,34 @@ def png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
+
+
+def write_tar(path: Path, files: dict[str, bytes]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def start(script: str, *words: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", script, *map(str, words)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
+
+
+def lines_of(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def kill_after(num: int, log: Path, process: subprocess.Popen[bytes]) -> None:
+    """As soon as the process has written so many lines."""
+    for _ in range(1200):
+        if len(lines_of(log)) >= num:
+            break
+        threading.Event().wait(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def of_rows(splits: Splits) -> dict[int, tuple[np.ndarray, int]]:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from clsweep.errors import RequestError, StudyError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.data.bucket_files import by_class, files_below, gets, upload, write_images
+from tests.data.own import layout_of, write_tar
 from tests.planted import study_at
 from tests.s3_server import ACCESS_DENIED, SLOW_DOWN
 
@@ -83,7 +83,7 @@ ODD = [
 def test_a_plan_from_names_is_that_of_the_folder(name, names, tmp_path):
     root = write_images(tmp_path / "set", *names)
     local, remote = DataPlace(root=str(root)), DataPlace(root=f"file://{root}")
-    a, b = (dataset_layout(DATASET[name], place) for place in (local, remote))
+    a, b = layout_of(name, root), layout_of(name, remote.root)
     assert a.classes == b.classes
     assert a.digest == b.digest
     for part in ("train", "test"):
@@ -127,12 +127,8 @@ def arrays(root: Path) -> Path:
 
 def shards(root: Path) -> Path:
     images = write_images(root.parent / "loose", *(f"{i}.png" for i in range(20)))
-    root.mkdir()
-    with tarfile.open(root / "train-0.tar", "w") as archive:
-        for i in range(20):
-            (images / f"{i}.cls").write_text(str(i % 2))
-            for end in ("png", "cls"):
-                archive.add(images / f"{i}.{end}", f"{i}.{end}")
+    files = {f"{i}.png": (images / f"{i}.png").read_bytes() for i in range(20)}
+    write_tar(root / "train-0.tar", files | {f"{i}.cls": b"%d" % (i % 2) for i in range(20)})
     return root
 
 
@@ -189,7 +185,7 @@ def test_files_that_must_be_read_are_planned_by_the_index_of_the_first_copy(
 
 
 def test_data_sets_of_one_folder_have_an_index_each(tmp_path, s3):
-    """Arrays in two files, and the numbers of one in two ranges, in one run."""
+    """One object each: arrays in two files, and the numbers of one in two ranges, in one run."""
     (tmp_path / "set").mkdir()
     images, labels = np.arange(40 * 64).reshape(40, 8, 8), np.arange(40)
     for name, num_classes in (("a.npz", 2), ("b.npz", 4)):
@@ -200,24 +196,15 @@ def test_data_sets_of_one_folder_have_an_index_each(tmp_path, s3):
                   value_range=limits, run="one")
         for name, limits in (("a.npz", "0, 2560"), ("b.npz", "0, 2560"), ("a.npz", "0, 9999"))
     ]  # fmt: skip
-    for place in places:
-        local_place(DATASET["arrays"], place)
+    for place, name in zip(places, ("a.npz", "b.npz", "a.npz"), strict=True):
+        at = (
+            local_place(DATASET["arrays"], place),
+            replace(place, root=str(tmp_path / "set" / name)),
+        )
+        assert len({dataset_layout(DATASET["arrays"], each).digest for each in at}) == 1
     rows = [sized_dataset("arrays", place) for place in places]
     assert [row.num_classes for row in rows] == [2, 4, 2]
     assert rows[0].images_digest != rows[2].images_digest
-
-
-def test_one_object_of_arrays(tmp_path, s3):
-    (tmp_path / "set").mkdir()
-    images = np.arange(40 * 64, dtype=np.uint8).reshape(40, 8, 8)
-    np.savez(tmp_path / "set" / "set.npz", images=images, labels=np.arange(40) % 2)
-    upload(tmp_path / "set", s3)
-    uri = s3.replace("/out?", "/out/set.npz?")
-    place = DataPlace(root=uri, cache=str(tmp_path / "cache"))
-    here = local_place(DATASET["arrays"], place)
-    local = DataPlace(root=str(tmp_path / "set" / "set.npz"))
-    digests = {dataset_layout(DATASET["arrays"], at).digest for at in (here, local)}
-    assert len(digests) == 1
 
 
 # The copy.

@@ -7,10 +7,7 @@ import itertools
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +25,7 @@ from clsweep.data.locations import DataPlace
 from clsweep.data.readers.folders import scan_classes
 from clsweep.data.sources import sized_dataset
 from clsweep.errors import RequestError
+from tests.data.own import kill_after, lines_of, start
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")
 
@@ -346,22 +344,10 @@ assert "torch" not in sys.modules
 """
 
 
-def start(root: Path, log: Path, pause: float) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(root), str(log), str(pause)], stderr=subprocess.PIPE
-    )
-
-
 def test_what_a_killed_process_left_is_made_anew(root, tmp_path):
-    process = start(root, tmp_path / "first", 0.05)
-    for _ in range(1200):
-        log = tmp_path / "first"
-        if log.exists() and len(log.read_text().splitlines()) >= 16:
-            break
-        threading.Event().wait(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert 16 <= len((tmp_path / "first").read_text().splitlines()) < 36
+    process = start(SCRIPT, root, tmp_path / "first", 0.05)
+    kill_after(16, tmp_path / "first", process)
+    assert 16 <= len(lines_of(tmp_path / "first")) < 36
     assert not folders(root)
     assert len(folders(root, ".partial")) == 1
     assert_all_decoded(load(root), root)
@@ -369,11 +355,11 @@ def test_what_a_killed_process_left_is_made_anew(root, tmp_path):
 
 
 def test_two_processes_that_start_at_once_decode_nothing_twice(root, tmp_path):
-    processes = [start(root, tmp_path / "log", 0.02) for _ in range(2)]
+    processes = [start(SCRIPT, root, tmp_path / "log", 0.02) for _ in range(2)]
     for process in processes:
         _, errors = process.communicate(timeout=300)
         assert (process.returncode, errors) == (0, b"")
-    assert sorted(Counter((tmp_path / "log").read_text().splitlines()).values()) == [1] * 36
+    assert sorted(Counter(lines_of(tmp_path / "log")).values()) == [1] * 36
 
 
 def test_on_a_terminal_a_bar_shows_images_per_second(root, monkeypatch, capsys):  # type: ignore[no-untyped-def]

@@ -5,11 +5,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import tarfile
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +28,7 @@ from clsweep.data.sources import sized_dataset
 from clsweep.data.store_form import MOST_PIXEL_BYTES, automatic_form, estimated_store
 from clsweep.errors import RequestError
 from clsweep.train.images import on_device
+from tests.data.own import kill_after, lines_of, start, write_tar
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded", "one_thread")
 
@@ -72,14 +68,11 @@ def as_folder(root: Path) -> None:
 
 
 def as_shards(root: Path) -> None:
-    root.mkdir()
     for part, files in photos().items():
-        with tarfile.open(root / f"{part}-0.tar", "w") as archive:
-            for number, (label, content) in enumerate(files):
-                for kind, data in (("jpg", content), ("cls", str(label).encode())):
-                    member = tarfile.TarInfo(f"{number:03}.{kind}")
-                    member.size = len(data)
-                    archive.addfile(member, io.BytesIO(data))
+        members = {}
+        for number, (label, content) in enumerate(files):
+            members |= {f"{number:03}.jpg": content, f"{number:03}.cls": str(label).encode()}
+        write_tar(root / f"{part}-0.tar", members)
 
 
 def as_parquet(root: Path) -> None:
@@ -232,33 +225,18 @@ assert "torch" not in sys.modules
 """
 
 
-def start(root: Path, log: Path, pause: float) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(root), str(log), str(pause)], stderr=subprocess.PIPE
-    )
-
-
-def lines(log: Path) -> list[str]:
-    return log.read_text().splitlines() if log.exists() else []
-
-
 def test_after_a_kill_the_rest_is_encoded(root, tmp_path):
-    process = start(root, tmp_path / "first", 0.05)
-    for _ in range(1200):
-        if len(lines(tmp_path / "first")) >= 14:
-            break
-        threading.Event().wait(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process = start(SCRIPT, root, tmp_path / "first", 0.05)
+    kill_after(14, tmp_path / "first", process)
     caches = root.parent / "cache"
     [partial] = [path for path in caches.iterdir() if path.suffix == ".partial"]
     with (partial / "train.jpegs").open("ab") as file:  # of a block whose index was not written
         file.write(b"half a picture")
     done = (partial / "train.index").stat().st_size // 24
     assert 4 <= done < 24
-    second = start(root, tmp_path / "second", 0.0)
+    second = start(SCRIPT, root, tmp_path / "second", 0.0)
     assert (second.communicate(timeout=300)[1], second.returncode) == (b"", 0)
-    assert len(lines(tmp_path / "second")) == 30 - done
+    assert len(lines_of(tmp_path / "second")) == 30 - done
     [folder] = [path for path in caches.iterdir() if path.is_dir()]
     went_on = {path.name: path.read_bytes() for path in folder.iterdir()}
     shutil.rmtree(caches)
@@ -267,23 +245,18 @@ def test_after_a_kill_the_rest_is_encoded(root, tmp_path):
 
 
 def test_what_was_begun_of_other_files_is_made_anew(root, tmp_path):
-    process = start(root, tmp_path / "first", 0.05)
-    for _ in range(1200):
-        if len(lines(tmp_path / "first")) >= 14:
-            break
-        threading.Event().wait(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process = start(SCRIPT, root, tmp_path / "first", 0.05)
+    kill_after(14, tmp_path / "first", process)
     (root / "train" / "c0" / "000.jpg").write_bytes(jpeg(Image.new("RGB", (90, 70), "red")))
     assert load(root, "jpeg").train.images[0].mean(axis=(0, 1)) == pytest.approx([254, 0, 0], abs=2)
 
 
 def test_two_processes_that_start_at_once_encode_nothing_twice(root, tmp_path):
-    processes = [start(root, tmp_path / "log", 0.02) for _ in range(2)]
+    processes = [start(SCRIPT, root, tmp_path / "log", 0.02) for _ in range(2)]
     for process in processes:
         _, errors = process.communicate(timeout=300)
         assert (process.returncode, errors) == (0, b"")
-    assert len(lines(tmp_path / "log")) == 30
+    assert len(lines_of(tmp_path / "log")) == 30
 
 
 def test_a_disk_without_room_is_refused_before_any_is_written(root, monkeypatch):

@@ -9,12 +9,10 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from clsweep.catalog import DATASET
 from clsweep.data import near_copies
-from clsweep.data.locations import DataPlace
 from clsweep.data.near_copies import copies_between
-from clsweep.data.sources import dataset_layout
 from clsweep.data.synthetic import images
+from tests.data.own import layout_of
 
 NUM = 40
 
@@ -32,8 +30,7 @@ def root(tmp_path):
 
 
 def copies(root):
-    place = DataPlace(root=str(root))
-    result = copies_between(dataset_layout(DATASET["imagefolder"], place))
+    result = copies_between(layout_of("imagefolder", root))
     pairs = ([tuple(n.removeprefix(f"{root}/") for n in p) for p in of]
              for of in (result.exact, result.near))  # fmt: skip
     return result.num_compared, *pairs
@@ -78,8 +75,6 @@ def test_digits_that_look_alike_are_no_copies(tmp_path):
         tmp_path / "digits.npz", train_images=pixels[:900], train_labels=labels[:900],
         test_images=pixels[900:], test_labels=labels[900:],
     )  # fmt: skip
-    result = copies_between(
-        dataset_layout(DATASET["arrays"], DataPlace(root=str(tmp_path / "digits.npz")))
-    )
+    result = copies_between(layout_of("arrays", tmp_path / "digits.npz"))
     assert result.num_compared == (500, 500)
     assert not [*result.exact, *result.near]

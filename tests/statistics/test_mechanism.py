@@ -130,18 +130,3 @@ def test_edge_cases():
     row = links(tpe).iloc[0]
     assert np.isnan(row["rho"])
     assert row["reason"] == Reason.ADAPTIVE_SAMPLER
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rho", [0.0, 0.6])
-def test_coverage_of_rho(rho):
-    rng = np.random.default_rng(4)
-    true = 6 / np.pi * np.arcsin(rho / 2)  # Spearman's of a bivariate normal distribution
-    hits = []
-    for _ in range(200):
-        x = rng.normal(size=60)
-        y = rho * x + np.sqrt(1 - rho**2) * rng.normal(size=60)
-        trials = trials_of(60, 1, rng=rng, acc=x, alignment=y)
-        row = links(trials).iloc[0]
-        hits.append(row["low"] <= true <= row["high"])
-    assert np.mean(hits) >= 0.91

@@ -160,18 +160,6 @@ def test_columns_of_a_default_are_left_out_where_there_is_none():
     assert table["gain over it"].tolist() == ["", "1.00"]
 
 
-def test_notes_that_are_missing():
-    frame = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", math.nan, None]})
-    assert notes_of(frame) == ["a: x"]
-    frame["reason"] = [Reason.NO_SCORE, "", ""]
-    assert notes_of(frame) == ["a: not measured: x"]
-    assert notes_of(pd.DataFrame({"objective": ["a"]})) == []
-    counted = "8 of 28 trials were stopped early"  # by a as by b, not by both together
-    assert notes_of(pd.DataFrame({"objective": ["a", "b"], "note": counted})) == [
-        f"each: {counted}"
-    ]
-
-
 def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
     frame = planted(lambda s: 80 - s["tau"], ranges={"tau": (0.05, 1.0)}, num_configs=6)
     picks = clsweep.analyse(frame.assign(sampler="tpe")).recommend()
@@ -223,15 +211,6 @@ def test_a_ratio_without_a_place_on_the_axis_says_what_the_table_says():
     said = [row["missing"] for row in rows if row["x"] is None]
     assert said == ["", "", "not resolved", "not measured"]
     assert (rows[0]["low"], rows[1]["high"]) == (0.5 / 1.5, 2.0 * 1.5), "beyond all others"
-
-
-def test_a_note_on_one_value_is_not_on_the_whole_pair():
-    at = [("a", "b", f"tau={tau}") for tau in (1, 2)] + [("a", "c", "tau=1"), ("b", "c", "")]
-    frame = pd.DataFrame(at, columns=["a", "b", "region"])
-    assert notes_of(frame.assign(note=["x", "", "", ""])) == ["a - b (tau=1): x"]
-    told = ["a - b: x", "a - c (tau=1): y", "b - c: z"]
-    assert notes_of(frame.assign(note=["x", "x", "y", "z"])) == told
-    assert notes_of(frame.assign(note="x")) == ["x"]
 
 
 def test_a_p_value_above_the_threshold_does_not_read_as_the_threshold():

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from clsweep.train import checkpoints, loop, mutual_information
+from clsweep.train import checkpoints, loop
 from clsweep.train.checkpoints import (
     identity_of,
     pack_checkpoint,
@@ -27,15 +27,9 @@ from clsweep.train.checkpoints import (
 from tests.contracts.attempts import MemoryStore, Row, assert_same, attempt
 from tests.contracts.combinations import CASES, few_images
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few")
 
 CONFIG = {**CASES["moco-dcl-dimcl-core"], "epochs": 3, "trial_id": "moco-0-0", "sampler": "grid"}
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch):
-    monkeypatch.setattr(loop, "load_splits", few_images)
-    monkeypatch.setattr(mutual_information, "STEPS_PER_EPOCH", 5)
 
 
 def left_by(config: Row, *, kill_at: int) -> MemoryStore:

@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from clsweep.train import loop
 from tests.contracts.attempts import assert_same, attempt, chain
-from tests.contracts.combinations import CASES, few_images
+from tests.contracts.combinations import CASES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few")
 
 # Queue, drawn negatives, a regularizer that draws, batch statistics, chunks: what a step leaves.
 LEAVES = {
@@ -23,11 +22,6 @@ LEAVES = {
     "moco-dcl-dimcl-core": {"chunk_size": 8},
     "dino-soft_cross_entropy-sigreg-two-momentum_schedule=constant": {},
 }
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch):
-    monkeypatch.setattr(loop, "load_splits", few_images)
 
 
 @pytest.mark.parametrize("name", LEAVES)

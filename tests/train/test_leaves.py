@@ -21,7 +21,7 @@ from clsweep.train.state import seeded
 from tests.contracts.attempts import MemoryStore, assert_same, attempt, chain
 from tests.contracts.combinations import CRITIC
 
-pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded")
+pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded", "no_plugin_after")
 
 HEAD = """
 import torch
@@ -68,12 +68,6 @@ class Mine(nn.Module):
 
 ROWS = [Component(part="encoder", name="mine", impl="Mine", num_features=8, **TEXT)]
 """
-
-
-@pytest.fixture(autouse=True)
-def _none_after():
-    yield
-    activate(())
 
 
 def config_of(folder, text):

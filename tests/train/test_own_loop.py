@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import yaml
 
-from clsweep.catalog.plugins import activate
 from clsweep.errors import StudyError, UserError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.json_schema import study_schema
 from clsweep.study.resolve import load_study
 from clsweep.train.checkpoints import Checkpoints
 from clsweep.train.loop import train_trial
+
+pytestmark = pytest.mark.usefixtures("no_plugin_after")
 
 HEAD = """
 import os
@@ -38,12 +39,6 @@ def train(trial):
         torch.save(walk, file)
         trial.report(epoch, {"own_error": walk.sum(), "own_top1": walk > walk.mean()})
 '''
-
-
-@pytest.fixture(autouse=True)
-def _no_plugins_afterwards():
-    yield
-    activate(())
 
 
 def one(body):

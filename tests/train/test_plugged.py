@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from clsweep.catalog.plugins import activate, error_line
+from clsweep.catalog.plugins import error_line
 from clsweep.data.locations import DataPlace
 from clsweep.errors import StudyError
 from clsweep.study.design import plan_row, plan_trials
@@ -18,7 +18,7 @@ from clsweep.train import contracts
 from clsweep.train.loop import train_trial
 from tests.contracts.attempts import assert_same, attempt, chain
 
-pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded")
+pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded", "no_plugin_after")
 
 MINE = """
 import random
@@ -82,12 +82,6 @@ objectives:
   new: {framework: simclr, loss: mine}
 search: {method: grid}
 """
-
-
-@pytest.fixture(autouse=True)
-def _none_after():
-    yield
-    activate(())
 
 
 def config_of(folder: Path, text: str = MINE, *settings: str) -> dict[str, Any]:

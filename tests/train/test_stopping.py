@@ -1,21 +1,16 @@
-"""Trials that are told to stop after an epoch."""
+"""Trials that are told to stop after an epoch. Those that are killed then are of
+`tests/contracts/test_resuming.py`.
+"""
 
 import pytest
 
-from clsweep.train import loop, mutual_information
 from clsweep.train.loop import train_trial
-from tests.contracts.attempts import MemoryStore, assert_same, attempt, unmeasured
-from tests.contracts.combinations import CASES, CRITIC, few_images
+from tests.contracts.attempts import assert_same, attempt, unmeasured
+from tests.contracts.combinations import CASES, CRITIC
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few")
 
 CONFIG = {**CASES["moco-dcl-dimcl-core"], "epochs": 3}
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch):
-    monkeypatch.setattr(loop, "load_splits", few_images)
-    monkeypatch.setattr(mutual_information, "STEPS_PER_EPOCH", 5)
 
 
 @pytest.mark.parametrize("config", [CONFIG, CRITIC], ids=["encoder", "critic"])
@@ -36,15 +31,3 @@ def test_only_false_stops():
     for answer in (None, True, 0, ""):
         result = train_trial(CRITIC, lambda _, answer=answer: answer)
         assert result["status"] == "finished"
-
-
-@pytest.mark.parametrize("config", [CONFIG, CRITIC], ids=["encoder", "critic"])
-def test_killed_after_it_was_told_to_stop_a_trial_stops_there_again(config):
-    """The checkpoint of that epoch is there and the trial's own row is not: nothing further is
-    trained.
-    """
-    store = MemoryStore()
-    attempt(config, store, kill_at=2)
-    again = attempt(config, store, stop_at=2)
-    assert len(store.saved) == 2
-    assert_same(again, attempt(config, stop_at=2))

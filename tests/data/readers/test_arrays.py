@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from clsweep.catalog import DATASET
-from clsweep.data.locations import DataPlace
-from clsweep.data.sources import dataset_layout
 from clsweep.train.images import Images, on_device
-from tests.data.own import load, noise, of_rows, refusal
+from tests.data.own import layout_of, load, noise, of_rows, refusal
 
 # Arrays.
 
@@ -133,7 +130,7 @@ def test_arrays_that_cannot_be_meant_are_refused(arrays, value_range, says, tmp_
 def test_classes_are_the_numbers_that_occur(tmp_path):
     labels = np.random.default_rng(0).choice([-1, 3, 10**12, 70], 60)
     np.savez(tmp_path / "set.npz", images=noise(60, 8, 8), labels=labels, y_test=labels)
-    actual = dataset_layout(DATASET["arrays"], DataPlace(root=str(tmp_path / "set.npz")))
+    actual = layout_of("arrays", tmp_path / "set.npz")
     there, numbers = np.unique(labels, return_inverse=True)
     assert actual.classes == tuple(map(str, there[1:]))
     assert np.array_equal(actual.labels["train"], numbers - 1)
