@@ -40,6 +40,7 @@ TEXTS = {
     "YARDSTICKS": "scored by different yardsticks: {a} against {b}",
     "OTHER_METRIC": "the metric is {a} in one study and {b} in the other",
     "OTHER_IMAGES": "scored on other images",
+    "NONE_IN_COMMON": "no setting of the swept hyperparameters is in both studies",
     "NONE_IN_BOTH": "no objective is in both studies",
     "PRINTED_SPREAD": "a spread over settings, which clsweep robustness measures",
     "OTHER_SCALE": "not the paper's: {params}",

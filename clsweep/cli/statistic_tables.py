@@ -95,7 +95,7 @@ def print_diff(first: Results, second: Results, *, style: OutputOptions) -> None
         print_note(headline(frame))
     is_answer = frame["part"] == ANSWERS
     for statistic, rows in ((FACTS, frame[~is_answer]), (CHANGES, frame[is_answer])):
-        if len(rows):
+        if rows["first"].notna().any():
             say()
             print_statistic(statistic, rows, first.data, style=style, notes=tuple)
 

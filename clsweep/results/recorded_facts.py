@@ -12,9 +12,9 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import count, setting, setting_column
 from clsweep.results.reading import StudyTables
 from clsweep.results.schemas import SPLIT_COLUMNS
-from clsweep.study.extend import ABSENT, tree_changes
+from clsweep.study.extend import ABSENT, NOT_DEFINING, tree_changes
 
-SETTINGS, VERSIONS, DATA = "settings", "versions", "data"
+SETTINGS, VERSIONS, DATA, OTHER_KEYS = "settings", "versions", "data", "other keys"
 _MOST_VALUES = 12  # of a hyperparameter that are named; of more their number and their ends
 _VERSIONS = (
     *("clsweep_version", "torch_version", "ray_version", "optuna_version", "git_commit"),
@@ -23,8 +23,8 @@ _VERSIONS = (
 
 
 def facts_apart(a: StudyTables, b: StudyTables) -> list[Row]:
-    """One row a fact in which the folders differ: part, what, objective (empty: all that both
-    have), and its texts `first` and `second`.
+    """One row a fact in which the folders differ: part, what, objective (empty: all that have it)
+    and its texts `first` and `second`.
 
     Settings are the values that trials have had, and the keys of the study files that no such
     value stands for. Versions and data are those of the trials that have ended.
@@ -50,28 +50,26 @@ def _keys_apart(a: Row, b: Row, known: Iterable[str]) -> Iterator[Row]:
     for key, first, second in tree_changes(a, b):
         if not {key, *key.split(".")} & known - {"dataset"}:
             texts = {"first": _short(first), "second": _short(second)}
-            yield {"part": SETTINGS, "what": key, "objective": "", **texts}
+            part = OTHER_KEYS if key.split(".")[0] in ("name", *NOT_DEFINING) else SETTINGS
+            yield {"part": part, "what": key, "objective": "", **texts}
 
 
 def _values_apart(a: StudyTables, b: StudyTables) -> Iterator[Row]:
-    """The hyperparameters whose planned values differ, by objective; one row for all of them."""
+    """The hyperparameters whose planned values differ, with the objectives that they are of."""
     plans = a.plan_table, b.plan_table
-    both = [n for n in plans[0]["objective"].unique().to_pylist() if n in _objectives(plans[1])]
+    names = [plan["objective"].unique().to_pylist() for plan in plans]
+    both = [name for name in names[0] if name in names[1]]
     for name in dict.fromkeys((*a.params, *b.params)):
-        texts = {
-            each: tuple(values_text(_of(plan, each, name)) for plan in plans) for each in both
-        }
-        apart = {each: pair for each, pair in texts.items() if pair[0] != pair[1]}
-        is_all = len(apart) == len(both) and len({*apart.values()}) == 1
-        for each, (first, second) in list(apart.items())[: 1 if is_all else None]:
-            yield {
-                "part": SETTINGS, "what": name, "objective": "" if is_all else each,
-                "first": first, "second": second,
-            }  # fmt: skip
-
-
-def _objectives(plan: pa.Table) -> set[str]:
-    return {*plan["objective"].unique().to_pylist()}
+        those: dict[tuple[str, str], list[str]] = {}
+        for each in both:
+            first, second = (values_text(_of(plan, each, name)) for plan in plans)
+            if first or second:
+                those.setdefault((first, second), []).append(each)
+        for (first, second), named in those.items():
+            if first != second:
+                objective = "" if len(those) == 1 else ", ".join(named)
+                texts = {"first": first, "second": second}
+                yield {"part": SETTINGS, "what": name, "objective": objective, **texts}
 
 
 def _of(plan: pa.Table, objective: str, name: str) -> list[Any]:

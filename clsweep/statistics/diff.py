@@ -30,6 +30,7 @@ DIFF_COLUMNS = with_notes(
     "part objective what first second at_first at_second difference low high p p_holm verdict"
 )
 _CHANGED = {MEAN: ("fell", "rose"), SD_STAR: ("is smaller", "is larger")}
+_MOST_LETTERS = 19  # of a fact on a screen
 _MOST_NAMED = 3  # changes in the first line
 
 
@@ -152,21 +153,19 @@ def _in_common(a: Sweep, b: Sweep) -> Row:
 
 
 def _on_seeds(sweep: Sweep, seeds: Any) -> Sweep:
-    at = np.searchsorted(sweep.seeds, seeds) if len(seeds) else slice(0)
     at = [sweep.seeds.tolist().index(seed) for seed in seeds]
     scores, failed = sweep.scores[:, at], sweep.failed[:, at]
     return replace(sweep, scores=scores, failed=failed, seeds=sweep.seeds[at])
 
 
 def _of_objective(a: Sweep, b: Sweep, *tuned: Sweep) -> Iterator[Row]:
-    both = Both.of(a, b)
+    both, sides = Both.of(a, b), Both.of(*tuned)
     if both.common is None:
-        yield {"what": MEAN} | noted(why=note(Reason.NO_PAIR, a="first", b="second"))
+        yield {"what": MEAN} | noted(why=note(Reason.NONE_IN_COMMON))
     else:
         yield {"what": MEAN, **_mean(both)}
         if a.params and b.params:
             yield {"what": SD_STAR, **_compared(both.common, "std", 1.0)}
-    sides = Both.of(*tuned)
     yield {"what": BEST, **_compared((sides.first, sides.second), "tuned", a.sign)}
 
 
@@ -186,7 +185,17 @@ def _compared(sides: tuple[Sweep, Sweep], stat: str, sign: float) -> Row:
     low, high = sorted((sign * row["low"], sign * row["high"]))
     row |= {"estimate": sign * row["estimate"], "low": low, "high": high}
     at = {"at_first": row["at_b"], "at_second": row["at_a"]}
-    return at | _row(row, [row["value_b"], row["value_a"]])
+    same = {"verdict": SAME, "low": np.nan, "high": np.nan, "p": np.nan} if _equal(*sides) else {}
+    return at | _row(row, [row["value_b"], row["value_a"]]) | same
+
+
+def _equal(a: Sweep, b: Sweep) -> bool:
+    """True for the same scores, at every setting and seed."""
+    arrays = ((x.scores, x.seeds, x.configs) for x in (a, b))
+    return all(
+        x.shape == y.shape and (x == y)[(x == x) | (y == y)].all()
+        for x, y in zip(*arrays, strict=True)
+    )
 
 
 def _row(row: Row, levels: Sequence[Any], *, notes: Sequence[Note] = ()) -> Row:
@@ -251,7 +260,7 @@ def headline(frame: pd.DataFrame) -> str:
 
 def _subject(frame: pd.DataFrame) -> str:
     names = {part: [*dict.fromkeys(x["what"])] for part, x in frame.groupby("part", sort=False)}
-    settings = [name for name in names.get(SETTINGS, []) if name != "name"]
+    settings = names.get(SETTINGS, [])
     others = [part for part in (VERSIONS, DATA) if part in names]
     if not settings:
         return f"The same study on {f'other {joined(others)}' if others else 'the same versions'}"
@@ -284,6 +293,14 @@ def _change(row: Row) -> str:
     return f"{name} {row['verdict']} {by}{interval(row['low'], row['high'])}"
 
 
+def _short(name: str) -> Any:
+    def cell(row: Row) -> str:
+        text = row[name]
+        return f"{text[: _MOST_LETTERS - 3]}..." if len(text) > _MOST_LETTERS else text
+
+    return cell
+
+
 def _cell(name: str) -> Any:
     return lambda row: (
         Number.of(row[name], spread=row[name] / 100) if is_number(row[name]) else None
@@ -297,18 +314,19 @@ FACTS = Statistic(
         Column("part"),
         Column("what"),
         Column("objective"),
-        Column("A", "first"),
-        Column("B", "second"),
+        Column("A", _short("first")),
+        Column("B", _short("second")),
     ),
-    rows=lambda frame, _: frame[frame["part"] != ANSWERS],
 )
 CHANGES = Statistic(
     name="diff-answers",
     title="Answers by {metric}, with 95 % intervals{images}",
     columns=(
         Column("objective"),
-        Column("what", means="mean over the common settings, SD* of them, level of the best, or a "
-        "contrast"),
+        Column(
+            "what",
+            means="the mean over the common settings, their SD*, the best level, or a contrast",
+        ),
         Column("A", _cell("first")),
         Column("B", _cell("second")),
         Column("B - A", between("difference", ""), "of SD* the ratio B / A"),
@@ -318,5 +336,4 @@ CHANGES = Statistic(
         Column("verdict", means="not resolved: the studies cannot tell"),
     ),
     levels="first",
-    rows=lambda frame, _: frame[(frame["part"] == ANSWERS)],
-)  # fmt: skip
+)

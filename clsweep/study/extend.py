@@ -32,7 +32,7 @@ ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
 # workers and devices, and `confirm` comes after the study. Contrasts and the question decide
 # nothing of a trial.
-_NOT_DEFINING = (
+NOT_DEFINING = (
     "resources", "encoders", "checkpoints", "loggers", "confirm", "contrasts", "question",
 )  # fmt: skip
 _NOT_DEFINING_DATA = ("root", "cache", "download", "num_test", "store_as")  # rows have its value
@@ -90,7 +90,7 @@ def defining(tree: Mapping[str, Any]) -> Row:
     rows of the plan say it; nor the budget, by which some of it is run. Levels of a factor stand by
     their labels, in whatever order and way they are written.
     """
-    parts = copy.deepcopy({key: tree[key] for key in tree if key not in _NOT_DEFINING})
+    parts = copy.deepcopy({key: tree[key] for key in tree if key not in NOT_DEFINING})
     factors = parts.get("factors") or {}
     for name, levels in factors.items():
         written = [{"name": level} if isinstance(level, str) else level for level in levels]
