@@ -174,7 +174,7 @@ def _mean(both: Both) -> Row:
     assert both.common
     asked = Contrast(name="", of=("B", "A"), metric="")
     [row] = records_of(contrast_table([asked], {"": both.common}))
-    row |= as_far_as_levels(pd.DataFrame([row]), both.common).iloc[0][["low", "high"]].to_dict()
+    [row] = records_of(as_far_as_levels(pd.DataFrame([row]), both.common))
     levels = [x.sign * float(np.nanmean(x.means)) for x in both.common]
     return _row(row, levels, notes=both.notes)
 

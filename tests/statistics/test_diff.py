@@ -39,7 +39,8 @@ def rows_of(a, b, **options):
 
 def test_equal_studies_differ_in_nothing(tmp_path):
     frame, answers = rows_of(folder(tmp_path / "a"), folder(tmp_path / "b"))
-    assert {*frame["part"]} == {"answers"} and {*answers["verdict"]} == {"the same"}
+    assert {*frame["part"]} == {"answers"}
+    assert {*answers["verdict"]} == {"the same"}
     assert headline(frame) == "The same study on the same versions: every answer is the same."
 
 
@@ -101,11 +102,13 @@ def test_another_data_set_or_metric_is_refused_for_answers(tmp_path):
     a = folder(tmp_path / "a")
     other = folder(tmp_path / "b", dataset={"name": "digits", "val_fraction": 0.3})
     frame, answers = rows_of(a, other)
-    assert {*answers["verdict"]} == {"not compared"} and answers["difference"].isna().all()
+    assert {*answers["verdict"]} == {"not compared"}
+    assert answers["difference"].isna().all()
     assert "val_fraction" in headline(frame) or "num_train" in headline(frame)
     linear = folder(tmp_path / "c", metric={"name": "linear_top1"}, facts={"linear_top1": 1.0})
     frame, answers = rows_of(a, linear)
-    assert {*answers["verdict"]} == {"not compared"} and "linear_top1" in headline(frame)
+    assert {*answers["verdict"]} == {"not compared"}
+    assert "linear_top1" in headline(frame)
 
 
 def test_no_objective_in_common_is_said(tmp_path):
