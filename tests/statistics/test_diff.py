@@ -92,10 +92,7 @@ def test_settings_and_seeds_in_common_are_compared(tmp_path):
     trials = clsweep.open_results(tmp_path / "a" / "results").trials
     common = trials.query("objective == 'dcl' and tau in (0.1, 0.2) and seed in (0, 1)")
     assert answers.loc[("dcl", "mean"), "first"] == pytest.approx(common["knn_top1"].mean())
-    assert (
-        "compared at" in answers.loc[("dcl", "mean"), "note"]
-        or "common" in answers.loc[("dcl", "mean"), "note"]
-    )
+    assert "over the 2 settings of both" in answers.loc[("dcl", "mean"), "note"]
 
 
 def test_another_data_set_or_metric_is_refused_for_answers(tmp_path):
