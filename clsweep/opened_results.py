@@ -397,6 +397,17 @@ class Results(Statistics):
 
         return self.compute_whole(differences)
 
+    def diff(self, other: Results) -> pd.DataFrame:
+        """The settings, versions and data in which two results folders differ, and the changes of
+        their answers, a row each (`statistics.diff`).
+
+        Raises:
+            RequestError: either is no single results folder, or has no trial that has ended.
+        """
+        from clsweep.statistics.diff import diff
+
+        return diff(self, other)
+
     def figures(self, *, within: float | None = None) -> dict[str, alt.TopLevelMixin]:
         """Every figure of the report as an Altair chart, by name."""
         from clsweep.report.sections import build_report

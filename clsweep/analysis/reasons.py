@@ -38,6 +38,10 @@ TEXTS = {
     "OPEN_SETTINGS": "{lost} of {configs} settings have no score yet",
     "NOBODY_COMPETES": "no objective to compare",
     "YARDSTICKS": "scored by different yardsticks: {a} against {b}",
+    "OTHER_METRIC": "the metric is {a} in one study and {b} in the other",
+    "OTHER_IMAGES": "scored on other images",
+    "NONE_IN_COMMON": "no setting of the swept hyperparameters is in both studies",
+    "NONE_IN_BOTH": "no objective is in both studies",
     "PRINTED_SPREAD": "a spread over settings, which clsweep robustness measures",
     "OTHER_SCALE": "not the paper's: {params}",
     "NO_NEIGHBOURHOOD": "no configuration has a neighbour in every direction",
@@ -166,6 +170,7 @@ TEXTS = {
     "PAIRS_LEFT_OUT": "{lost} of {pairs} pairs lack a score on one side and are left out",
     "SEEDS_LEFT_OUT": "seeds without a partner are left out: {seeds}",
     "SEEDS_IN_ORDER": "seeds in one of both are paired in their order: {a} with {b}",
+    "SEEDS_OF_EACH": "other seeds: unpaired, by the seeds of each study",
     "SEEDS_BY_ORDER": "hardly any seed in common: settings are paired, seeds are not",
     # What was recorded.
     "SEVERAL_DEVICES": "several devices",

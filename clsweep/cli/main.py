@@ -50,7 +50,7 @@ COMMANDS = (  # in the order of the help
     *(on_results.status, on_results.trials),
     *(on_results.robustness, on_results.sensitivity, on_results.importance),
     *(on_results.fidelity, on_results.ablation, on_results.optimum),
-    *(on_results.picks, on_results.compare, on_results.contrast),
+    *(on_results.picks, on_results.compare, on_results.diff, on_results.contrast),
     *(on_results.pareto, on_results.recommend, on_results.reproduce, on_results.report),
     *(on_study.check, import_, on_study.schema, run.confirm, on_results.export),
 )

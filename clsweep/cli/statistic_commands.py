@@ -301,6 +301,22 @@ def compare(
 
 
 @with_groups
+def diff(
+    first: Annotated[str, argument("A", "results folder, as the former one")],
+    second: Annotated[str, argument("B", "the other one")],
+    *,
+    reading: FullResultsOptions,
+    style: OutputOptions,
+) -> None:
+    """Two studies side by side: the settings, versions and data that differ, and the answers that
+    changed.
+    """
+    from clsweep.cli.statistic_tables import print_diff
+
+    print_diff(reading.opened([first]), reading.opened([second]), style=style)
+
+
+@with_groups
 def contrast(
     paths: ResultsPaths,
     study: Annotated[

@@ -74,6 +74,23 @@ def print_reproduction(results: Results, *, within: float | None, format: Format
         print_note(line)
 
 
+def print_diff(first: Results, second: Results, *, style: OutputOptions) -> None:
+    """The tables of `clsweep diff`, after the one line that says what they come to."""
+    from clsweep.statistics.diff import ANSWERS, CHANGES, FACTS, headline
+
+    frame = first.diff(second)
+    if style.format.is_exact:
+        print_table(records_of(frame), list(map(str, frame)), format=style.format)
+        return
+    if style.format is Format.table:
+        print_note(headline(frame))
+    is_answer = frame["part"] == ANSWERS
+    for statistic, rows in ((FACTS, frame[~is_answer]), (CHANGES, frame[is_answer])):
+        if rows["first"].notna().any():
+            say()
+            print_statistic(statistic, rows, first.data, style=style, notes=tuple)
+
+
 def print_statistic(
     statistic: Statistic,
     frame: pd.DataFrame,

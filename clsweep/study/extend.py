@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +28,11 @@ from clsweep.study.factors import split_name
 from clsweep.study.schema import LIVE_METHODS, ContrastSection, explained, parse_sections
 from clsweep.study.space import parse_dimension
 
-_ABSENT = "(absent)"
+ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
 # workers and devices, and `confirm` comes after the study. Contrasts and the question decide
 # nothing of a trial.
-_NOT_DEFINING = (
+NOT_DEFINING = (
     "resources", "encoders", "checkpoints", "loggers", "confirm", "contrasts", "question",
 )  # fmt: skip
 _NOT_DEFINING_DATA = ("root", "cache", "download", "num_test", "store_as")  # rows have its value
@@ -90,7 +90,7 @@ def defining(tree: Mapping[str, Any]) -> Row:
     rows of the plan say it; nor the budget, by which some of it is run. Levels of a factor stand by
     their labels, in whatever order and way they are written.
     """
-    parts = copy.deepcopy({key: tree[key] for key in tree if key not in _NOT_DEFINING})
+    parts = copy.deepcopy({key: tree[key] for key in tree if key not in NOT_DEFINING})
     factors = parts.get("factors") or {}
     for name, levels in factors.items():
         written = [{"name": level} if isinstance(level, str) else level for level in levels]
@@ -107,18 +107,19 @@ def defining(tree: Mapping[str, Any]) -> Row:
     return parts
 
 
-def tree_difference(old: object, new: object, at: str = "") -> list[str]:
-    """Where two study trees differ, one line per key: `base.epochs: 10 -> 20`."""
+def tree_changes(old: object, new: object, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The keys by which two study trees differ, `base.epochs`, with the values of both."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        keys = [*old, *(key for key in new if key not in old)]
-        return [
-            line
-            for key in keys
-            for line in tree_difference(
-                old.get(key, _ABSENT), new.get(key, _ABSENT), f"{at}.{key}" if at else str(key)
-            )
-        ]
-    return [] if old == new else [f"{at}: {old!r} -> {new!r}"]
+        for key in [*old, *(key for key in new if key not in old)]:
+            values = old.get(key, ABSENT), new.get(key, ABSENT)
+            yield from tree_changes(*values, f"{at}.{key}" if at else str(key))
+    elif old != new:
+        yield at, old, new
+
+
+def tree_difference(old: object, new: object) -> list[str]:
+    """The same, one line per key: `base.epochs: 10 -> 20`."""
+    return [f"{at}: {before!r} -> {now!r}" for at, before, now in tree_changes(old, new)]
 
 
 def extension_errors(

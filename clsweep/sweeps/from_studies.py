@@ -87,7 +87,7 @@ def of_studies(
         replace(s, planned_seeds=planned[n][1], fresh=again.get(n, {}), **known)
         for s in sweeps for n in [s.objective]
     )  # fmt: skip
-    yardsticks = _yardsticks(named, name)
+    yardsticks = yardsticks_of(named, name)
     return StudyData(
         trials=trials,
         metric=name,
@@ -188,7 +188,7 @@ def side_table(studies: Sequence[StudyTables], kind: str, data: StudyData) -> pd
             table = table.assign(yardstick=next(yardstick, ""))
         return table
 
-    yardsticks = _yardsticks(named, metric) if kind == "references" else {}
+    yardsticks = yardsticks_of(named, metric) if kind == "references" else {}
     return _together(named, read)
 
 
@@ -286,7 +286,7 @@ def _num_classes(study: StudyTables) -> float:
     return float(DATASET[study.study["dataset"]["name"]].num_classes)  # of an earlier version
 
 
-def _yardsticks(named: Named, metric: str) -> dict[str, str]:
+def yardsticks_of(named: Named, metric: str) -> dict[str, str]:
     """The evaluation that each objective's scores depend on, where studies differ in that."""
     own = ["loss of"] if metric in LOSSES else []
     names = [*DATA_COLUMNS, *metric_params(metric), *own]

@@ -1,0 +1,146 @@
+"""Two planted studies side by side: facts that differ, answers that changed, and false alarms."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import clsweep
+from clsweep.errors import RequestError
+from clsweep.statistics.diff import headline
+from clsweep.study.resolve import load_study
+from tests.planted import planted, recorded, study_at
+
+LEVELS = {0.05: 80.0, 0.1: 85.0, 0.2: 90.0, 0.5: 84.0}
+
+
+def folder(path, *, rng=0, shift=0.0, of="dcl", noise=0.3, by_seed=0.0, facts=None, **changes):
+    """A recorded study of two objectives, whose scores have a part of each seed's own."""
+    path.mkdir()
+    space = {"tau": {"grid": [*LEVELS]}}
+    given = {"space": space, "seeds": [0, 1, 2, 3], "metric": {"name": "knn_top1"}}
+    study = load_study(study_at(path / "study.yaml", **given | changes))
+    draws, effects = np.random.default_rng(rng), {}
+
+    def outcome(row):
+        effect = effects.setdefault(row["seed"], by_seed * draws.standard_normal())
+        level = LEVELS[row["tau"]] + (shift if row["objective"] == of else 0.0)
+        score = level + effect + noise * draws.standard_normal()
+        return {"knn_top1": score, "clsweep_version": "0.1.0", "torch_version": "2.8.0"} | (
+            facts or {}
+        )
+
+    return recorded(path / "results", study, outcome)
+
+
+def rows_of(a, b, **options):
+    frame = clsweep.open_results(a, **options).diff(clsweep.open_results(b, **options))
+    return frame, frame[frame["part"] == "answers"].set_index(["objective", "what"])
+
+
+def test_equal_studies_differ_in_nothing(tmp_path):
+    frame, answers = rows_of(folder(tmp_path / "a"), folder(tmp_path / "b"))
+    assert {*frame["part"]} == {"answers"}
+    assert {*answers["verdict"]} == {"the same"}
+    assert headline(frame) == "The same study on the same versions: every answer is the same."
+
+
+def test_other_versions_are_named_and_no_answer_changes(tmp_path):
+    newer = folder(tmp_path / "b", rng=1, facts={"torch_version": "2.9.0"})
+    frame, answers = rows_of(folder(tmp_path / "a"), newer)
+    facts = frame[frame["part"] != "answers"]
+    assert facts[["part", "what", "first", "second"]].to_numpy().tolist() == [
+        ["versions", "torch_version", "2.8.0", "2.9.0"]
+    ]
+    assert {*answers["verdict"]} <= {"not resolved"}
+    assert headline(frame) == "The same study on other versions: no answer is shown to change."
+
+
+def test_a_shift_of_one_objective_is_found_in_it_alone(tmp_path):
+    frame, answers = rows_of(folder(tmp_path / "a"), folder(tmp_path / "b", rng=1, shift=-3.0))
+    assert answers.loc[("dcl", "mean"), "verdict"] == "fell"
+    assert answers.loc[("simclr", "mean"), "verdict"] == "not resolved"
+    assert answers.loc[("dcl", "mean"), "difference"] == pytest.approx(-3.0, abs=0.5)
+    assert "dcl's mean fell by" in headline(frame)
+
+
+@pytest.mark.parametrize("seeds", [[0, 1, 2, 3], [4, 5, 6, 7, 8]])
+def test_means_are_compared_by_the_t_test_of_their_seeds(tmp_path, seeds):
+    """Paired at the same seeds, by Welch's at others: scipy's, of the means of each seed."""
+    a = folder(tmp_path / "a", by_seed=1.0)
+    b = folder(tmp_path / "b", rng=1, by_seed=1.0, seeds=seeds)
+    _, answers = rows_of(a, b)
+    by_seed = [
+        clsweep.open_results(x)
+        .trials.query("objective == 'dcl'")
+        .groupby("seed")["knn_top1"]
+        .mean()
+        for x in (a, b)
+    ]
+    test = stats.ttest_rel if seeds == [0, 1, 2, 3] else stats.ttest_ind
+    options = {} if seeds == [0, 1, 2, 3] else {"equal_var": False}
+    expected = test(by_seed[1], by_seed[0], **options)
+    row = answers.loc[("dcl", "mean")]
+    assert row["p"] == pytest.approx(expected.pvalue, rel=1e-6)
+    ends = expected.confidence_interval(0.95)
+    assert row[["low", "high"]].tolist() == pytest.approx([ends.low, ends.high], rel=1e-6)
+
+
+def test_settings_and_seeds_in_common_are_compared(tmp_path):
+    b = folder(tmp_path / "b", seeds=[0, 1], space={"tau": {"grid": [0.1, 0.2]}})
+    frame, answers = rows_of(folder(tmp_path / "a"), b)
+    assert {"seeds", "tau"} <= {*frame["what"]}
+    trials = clsweep.open_results(tmp_path / "a" / "results").trials
+    common = trials.query("objective == 'dcl' and tau in (0.1, 0.2) and seed in (0, 1)")
+    assert answers.loc[("dcl", "mean"), "first"] == pytest.approx(common["knn_top1"].mean())
+    assert "over the 2 settings of both" in answers.loc[("dcl", "mean"), "note"]
+
+
+def test_another_data_set_or_metric_is_refused_for_answers(tmp_path):
+    a = folder(tmp_path / "a")
+    other = folder(tmp_path / "b", dataset={"name": "digits", "val_fraction": 0.3})
+    frame, answers = rows_of(a, other)
+    assert {*answers["verdict"]} == {"not compared"}
+    assert answers["difference"].isna().all()
+    assert "val_fraction" in headline(frame) or "num_train" in headline(frame)
+    linear = folder(tmp_path / "c", metric={"name": "linear_top1"}, facts={"linear_top1": 1.0})
+    frame, answers = rows_of(a, linear)
+    assert {*answers["verdict"]} == {"not compared"}
+    assert "linear_top1" in headline(frame)
+
+
+def test_no_objective_in_common_is_said(tmp_path):
+    other = {"dclw": {"framework": "simclr", "loss": "dclw"}}
+    frame, _ = rows_of(folder(tmp_path / "a"), folder(tmp_path / "b", objectives=other))
+    assert "no objective is in both studies" in headline(frame)
+
+
+def test_contrasts_of_both_are_compared(tmp_path):
+    asked = {"contrasts": {"gain": {"of": ["dcl", "simclr"]}}}
+    a, b = folder(tmp_path / "a", **asked), folder(tmp_path / "b", rng=1, shift=4.0, **asked)
+    _, answers = rows_of(a, b)
+    row = answers.loc[("", "gain")]
+    assert (row["verdict"], row["at_second"]) == ("rose", "shown")
+    assert row["difference"] == pytest.approx(row["second"] - row["first"])
+
+
+def test_what_is_no_study_with_trials_is_refused(tmp_path):
+    a = clsweep.open_results(folder(tmp_path / "a"))
+    empty = recorded(tmp_path / "empty", load_study(tmp_path / "a" / "study.yaml"), lambda _: None)
+    with pytest.raises(RequestError, match="no trial has finished"):
+        a.diff(clsweep.open_results(empty))
+    table = planted(lambda _: 80.0, grid={"tau": [0.1, 0.2]})
+    with pytest.raises(RequestError, match="expected one results folder"):
+        a.diff(clsweep.analyse(table, metric="knn_top1", params=["tau"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [[0, 1, 2, 3], [4, 5, 6, 7]])
+def test_false_alarms_are_as_rare_as_promised(tmp_path, seeds):
+    """Of null pairs whose seeds have effects, at most 5 % show any change, within chance."""
+    num = 80
+    alarms = 0
+    for i in range(num):
+        a = folder(tmp_path / f"a{i}", rng=2 * i, by_seed=1.0)
+        b = folder(tmp_path / f"b{i}", rng=2 * i + 1, by_seed=1.0, seeds=seeds)
+        alarms += not rows_of(a, b)[1]["verdict"].isin(["not resolved"]).all()
+    assert alarms <= stats.binom.ppf(0.999, num, 0.05)
