@@ -90,11 +90,9 @@ def _images_apart(a: StudyTables, b: StudyTables) -> list[Row]:
 
 def _digests(study: StudyTables) -> list[str]:
     hits = study.folder.side_table("hits")
-    rows = hits.filter(pc.equal(hits["split"], study.score_on))
-    return [f"{image} ({count(num)})" for image, num in {
-        (row["images"], row["num_images"])
-        for row in rows.select(["images", "num_images"]).to_pylist()
-    }]  # fmt: skip
+    rows = hits.filter(pc.equal(hits["split"], study.score_on)).select(["images", "num_images"])
+    pairs = {(row["images"], row["num_images"]) for row in rows.to_pylist()}
+    return [f"{image} ({count(num)})" for image, num in pairs]
 
 
 def values_text(values: Iterable[Any]) -> str:

@@ -172,8 +172,8 @@ def _of_objective(a: Sweep, b: Sweep, *tuned: Sweep) -> Iterator[Row]:
 def _mean(both: Both) -> Row:
     """The difference of the means over the common settings."""
     assert both.common
-    asked = Contrast(name="", of=("B", "A"), metric="")
-    [row] = records_of(contrast_table([asked], {"": both.common}))
+    contrast = Contrast(name="", of=("B", "A"), metric="")
+    [row] = records_of(contrast_table([contrast], {"": both.common}))
     [row] = records_of(as_far_as_levels(pd.DataFrame([row]), both.common))
     levels = [x.sign * float(np.nanmean(x.means)) for x in both.common]
     return _row(row, levels, notes=both.notes)
@@ -236,8 +236,8 @@ def _contrasts(a: StudyData, b: StudyData, compared: Sequence[str]) -> Iterator[
             for at, side in zip("AB", sides, strict=True)
             for n in each.of
         ]
-        asked = replace(each, of=tuple("/".join(pair) for pair in of))
-        [row] = records_of(contrast_table([asked], {each.metric: named}))
+        contrast = replace(each, of=tuple("/".join(pair) for pair in of))
+        [row] = records_of(contrast_table([contrast], {each.metric: named}))
         verdicts = {"at_first": outcome(alone[0]), "at_second": outcome(alone[1])}
         yield {"what": each.name, **verdicts, **_row(row, [x["estimate"] for x in alone])}
 
