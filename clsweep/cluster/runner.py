@@ -138,6 +138,7 @@ def run_trials(
         execute(study.document.plugins)
         if request.address == "local":  # on a cluster each node does so itself
             prepare_files(study)
+        folder.keep_search_end([], 0)  # this run may find room
         try:
             interrupted = run.work()
         except BaseException:
@@ -154,6 +155,8 @@ def run_trials(
         run.retention().apply()
     status = {row["trial_id"]: row["status"] for row in run.rows()}
     nums = Counter(status.get(trial.trial_id, "left") for trial in planned)
+    if nums["left"] and not any(run.budget.admits(t) for t in planned if t.trial_id not in status):
+        folder.keep_search_end(run.budget.ends(), nums["left"])
     return RunSummary(
         path=folder.path,
         ran=len(run.ran),
