@@ -56,9 +56,11 @@ def _line(samples: np.ndarray) -> dict[str, float]:
     slopes = (1024 * float(np.polyfit(nums, each, 1)[0]) for each in (driver, gcs))
     last = {"trials": float(nums[-1]), "driver MiB": driver[-1], "GCS MiB": gcs[-1]}
     pace = (seconds[-1] - seconds[0]) / (nums[-1] - nums[0])
-    return last | dict(zip(("driver KiB / trial", "GCS KiB / trial"), slopes, strict=True)) | {
-        "s / trial": pace
-    }
+    return (
+        last
+        | dict(zip(("driver KiB / trial", "GCS KiB / trial"), slopes, strict=True))
+        | {"s / trial": pace}
+    )
 
 
 def run_tune(side: str, num_trials: int, add: Callable[[], None]) -> None:
