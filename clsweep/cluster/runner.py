@@ -209,8 +209,7 @@ class _Run:
         names = ["trial_id", "objective", "config", "seed", "sampler", "status"]
         names += ["epochs_trained", "started_at", "wall_time_s", "workers", "skipped_because"]
         names += [*VERSION_COLUMNS, self._study.sections.metric.name, *self._folder.params()]
-        rows: list[Row] = self._folder.trials(names).to_pylist()
-        return rows
+        return list[Row](self._folder.trials(names).to_pylist())
 
     def settle_journal(self) -> None:
         """Note how trials ended whose run was killed between their rows and the journal."""
@@ -419,8 +418,7 @@ class _Run:
             contrasts = with_added(document.tree.get("contrasts") or {}, contrasts, ended.num_rows)
             document.tree |= {"contrasts": contrasts} if contrasts else {}
         new_ids = {row["trial_id"] for row in rows}
-        # once the best, in a confirmation
-        others = [row for row in known if row["trial_id"] not in new_ids]
+        others = [row for row in known if row["trial_id"] not in new_ids]  # once the best
         if len(known) != len(rows) + len(others) or folder.study() != document.tree:
             folder.create(document.dump(), [*rows, *others], document.plugins)
         files, self._printed = self._printed, {}
