@@ -239,7 +239,7 @@ def shrunk_to_spread(values: Array, sd_star: float) -> Array:
     to a spread makes equal settings look far apart.
     """
     means = row_means(values)
-    sd = means.std(ddof=1)
+    sd = means.std(ddof=1) if len(means) > 1 else 0.0
     share = min(1.0, sd_star / sd) if sd > 0 else 0.0
     return np.asarray(means.mean() + share * (means - means.mean()))[:, None]
 

@@ -28,6 +28,7 @@ _Operand: TypeAlias = "pd.Series[Any] | pd.Timestamp | float | str | bool"
 
 EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
 MOST_NAMED = 30  # columns that an error lists
+MOST_OPERANDS = 4000  # columns and values: each comparison takes about a millisecond
 _COMPARISONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
     ast.Gt: operator.gt, ast.GtE: operator.ge,
@@ -81,7 +82,11 @@ def _parsed(plain: str, frame: pd.DataFrame) -> ast.expr:
             (tokenize.NAME, _WORDS[each.string]) if each.string in _WORDS else each[:2]
             for each in tokens
         )
-    return ast.parse(plain.strip(), mode="eval").body
+    tree = ast.parse(plain.strip(), mode="eval").body
+    num = sum(isinstance(node, ast.Name | ast.Constant) for node in ast.walk(tree))
+    if num > MOST_OPERANDS:
+        raise ValueError(f"expected at most {MOST_OPERANDS:,} columns and values, given {num:,}")
+    return tree
 
 
 class _Condition:
@@ -92,6 +97,7 @@ class _Condition:
 
     def __init__(self, frame: pd.DataFrame, columns: Mapping[str, str]):
         self.frame, self.columns = frame, columns
+        self._typed: dict[str, pd.Series[Any]] = {}  # each once, however often it is named
 
     def of(self, node: ast.expr) -> pd.Series[Any]:
         """Its truth in each row: yes, no or unknown."""
@@ -163,7 +169,10 @@ class _Condition:
             raise ValueError(f"expected a column, given {_text(node)}")
         if node.id not in self.columns:
             raise ValueError(_no_column(node.id, self.frame))
-        return _typed(self.frame[self.columns[node.id]])
+        name = self.columns[node.id]
+        if name not in self._typed:
+            self._typed[name] = _typed(self.frame[name])
+        return self._typed[name]
 
     def _number(self, node: ast.expr) -> Any:
         """Of float64: a whole number grows no further than that."""

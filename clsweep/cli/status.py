@@ -177,6 +177,8 @@ def status_headline(results: StudyTables, rows: Sequence[Row]) -> str:
     left = sum(row["planned"] for row in rows) - ended
     if results.folder.is_running():
         return f"running: {results.folder.heartbeat().get('headline', '')}"
+    if end := results.folder.search_end(left):
+        return f"complete: {end}. With another search.budget the command that began it goes on."
     if left:
         budget = " (search.budget may have no room for them)" * bool(
             (results.study.get("search") or {}).get("budget")

@@ -138,6 +138,7 @@ def run_trials(
         execute(study.document.plugins)
         if request.address == "local":  # on a cluster each node does so itself
             prepare_files(study)
+        folder.keep_search_end([], 0)  # this run may find room
         try:
             interrupted = run.work()
         except BaseException:
@@ -154,6 +155,8 @@ def run_trials(
         run.retention().apply()
     status = {row["trial_id"]: row["status"] for row in run.rows()}
     nums = Counter(status.get(trial.trial_id, "left") for trial in planned)
+    if nums["left"] and not any(run.budget.admits(t) for t in planned if t.trial_id not in status):
+        folder.keep_search_end(run.budget.ends(), nums["left"])
     return RunSummary(
         path=folder.path,
         ran=len(run.ran),
@@ -206,8 +209,7 @@ class _Run:
         names = ["trial_id", "objective", "config", "seed", "sampler", "status"]
         names += ["epochs_trained", "started_at", "wall_time_s", "workers", "skipped_because"]
         names += [*VERSION_COLUMNS, self._study.sections.metric.name, *self._folder.params()]
-        rows: list[Row] = self._folder.trials(names).to_pylist()
-        return rows
+        return list[Row](self._folder.trials(names).to_pylist())
 
     def settle_journal(self) -> None:
         """Note how trials ended whose run was killed between their rows and the journal."""
@@ -416,8 +418,7 @@ class _Run:
             contrasts = with_added(document.tree.get("contrasts") or {}, contrasts, ended.num_rows)
             document.tree |= {"contrasts": contrasts} if contrasts else {}
         new_ids = {row["trial_id"] for row in rows}
-        # once the best, in a confirmation
-        others = [row for row in known if row["trial_id"] not in new_ids]
+        others = [row for row in known if row["trial_id"] not in new_ids]  # once the best
         if len(known) != len(rows) + len(others) or folder.study() != document.tree:
             folder.create(document.dump(), [*rows, *others], document.plugins)
         files, self._printed = self._printed, {}

@@ -55,7 +55,7 @@ CHUNKS = 50  # of what has been written since are joined: a row alone takes 150 
 JOURNAL = "optuna.journal"
 STUDY = "study.yaml"
 EXTENDED = "study.extended.yaml"  # the same while a run writes the plan that it is of
-CLOCK = "clock.json"
+CLOCK, SEARCH_END = "clock.json", "search_end.json"
 PAPER_TABLES, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 RUNNING = "parts/running.parquet"
 
@@ -185,6 +185,24 @@ class ResultsFolder(Store):
 
     def keep_clock_s(self, seconds: float) -> None:
         self.write(CLOCK, json.dumps({"seconds": seconds}).encode())
+
+    def search_end(self, num_left: int) -> str:
+        """The end of a search that leaves so many trials of its plan out, and why; empty where
+        they are left for another reason.
+        """
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            if num_left and self.files.is_file(SEARCH_END):
+                kept = json.loads(self.files.read(SEARCH_END))
+                if kept["left"] == num_left:
+                    why = "; ".join(str(end).rstrip(".") for end in kept["ends"])
+                    return f"the search ended with {num_left} trials left out. {why}"
+        return ""
+
+    def keep_search_end(self, ends: Sequence[str], num_left: int) -> None:
+        if ends:
+            self.write(SEARCH_END, json.dumps({"ends": [*ends], "left": num_left}).encode())
+        else:
+            self.remove(SEARCH_END)
 
     def running_epochs(self) -> pa.Table:
         """The epochs of trials under way when this was last written; some may have ended since."""

@@ -100,7 +100,7 @@ def of_studies(
         sources=tuple(study.path for study in studies),
         mode=mode,
         notes=tuple(_notes_on(named, name)),
-        left=sum(_num_left(study) for study in studies),
+        left=sum(_num_left(study) for study in studies if not _search_end(study)),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=yardsticks,
         confirmable=_confirmable(named, name),
@@ -374,6 +374,11 @@ def _num_left(study: StudyTables) -> int:
     return whole.planned(["trial_id"]).num_rows - whole.trials_table.num_rows
 
 
+def _search_end(study: StudyTables) -> str:
+    """The end of a search before its plan; empty while it goes on."""
+    return study.folder.search_end(_num_left(study))
+
+
 def _notes_on(named: Named, metric: str) -> Iterator[str]:
     """Notes on all of them."""
     if metric in LOSSES:
@@ -396,7 +401,9 @@ def _notes(study: StudyTables) -> list[str]:
     swept = {name for space in declared_spaces(study.study).values() for name in space}
     if sizes := [size for size in SIZES if size in swept]:
         notes.append(CAPACITY.format(names=" and ".join(sizes)))
-    if left > 0:
+    if end := _search_end(study):
+        notes.append(f"{name}: {end}")
+    elif left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
         planned = study.folder.plan(["trial_id"]).num_rows
         notes.append(f"{name}: {state}; {left} of {planned} trials are left")

@@ -11,7 +11,7 @@ from clsweep.analysis import spread
 from clsweep.analysis.marginals import marginal_levels
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS, robustness
+from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS, robustness, shrunk_to_spread
 from clsweep.analysis.tolerance_curve import TOLERANCE_COLUMNS, tolerance_curve
 from clsweep.sweeps.notes import note_text
 from tests.analysis.draws import drawing
@@ -389,3 +389,11 @@ def test_deltas_fit_the_data_and_are_shared():
     assert tolerance_curve(objectives_of([[90.0], [90.0]]))["delta"].max() == 10.0
     with pytest.raises(ValueError, match="within"):
         tolerance_curve(objectives_of(near), within=0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_single_setting_is_spread_by_nothing_and_warns_of_nothing():
+    alone = shrunk_to_spread(np.array([[81.0, 83.0]]), 0.5)
+    assert alone.tolist() == [[82.0]]
+    several = shrunk_to_spread(np.array([[80.0, 82.0], [85.0, 85.0]]), np.sqrt(2.0))
+    assert several == pytest.approx(np.array([[82.0], [84.0]]))

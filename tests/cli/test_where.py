@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.cli import conditions
 from clsweep.cli.trials import selected, trial_rows
 from clsweep.errors import RequestError
 
@@ -142,3 +143,19 @@ def test_the_top_ones_are_the_best_unless_they_are_sorted(mode, sort, expected):
     results = clsweep.analyse(table, params=["tau"], metric="score", mode=mode)
     rows, _ = trial_rows(results, None, sort, 2, every_column=True)
     assert [row["score"] for row in rows] == expected
+
+
+def test_a_column_is_read_once_however_often_it_is_named(monkeypatch):
+    reads, typed = [], conditions._typed
+    monkeypatch.setattr(conditions, "_typed", lambda column: reads.append(1) or typed(column))
+    frame = pd.DataFrame({"tau": [0.1, 0.2, None]})
+    many = " and ".join(["tau < 0.15"] * 200)
+    assert selected(frame, many).tolist() == [True, False, False]
+    assert len(reads) == 1
+
+
+def test_a_condition_of_thousands_of_comparisons_is_one_line():
+    frame = pd.DataFrame({"tau": [0.1]})
+    said = r"at most 4,000 columns and values, given 10,000$"
+    with pytest.raises(RequestError, match=said):
+        selected(frame, " and ".join(["tau < 0.15"] * 5000))

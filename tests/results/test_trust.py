@@ -22,6 +22,7 @@ from clsweep.results.integrity import STUDY_DIGEST as STUDY_KEY
 from clsweep.results.integrity import decode_table, digest, encode_table
 from clsweep.results.weights import about_encoder, pack_weights, unpack_weights
 from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.document import Document
 from clsweep.study.resolve import load_study
 
 STUDY = """\
@@ -104,7 +105,7 @@ def _plugins(out, *, listed=False, **changes):
 
 def _write(out, tree):
     """Another study, of which the plan says that it is its own."""
-    (out / "study.yaml").write_text(yaml.safe_dump(tree))
+    (out / "study.yaml").write_text(Document("", tree).dump())  # 92e54 as a text
     plan = decode_table((out / "plan.parquet").read_bytes())
     marked = plan.replace_schema_metadata({STUDY_KEY: digest(tree)})
     (out / "plan.parquet").write_bytes(encode_table(marked))

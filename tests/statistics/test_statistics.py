@@ -20,6 +20,7 @@ from clsweep.errors import RequestError
 from clsweep.report import first_screen
 from clsweep.report.report_folder import render_markdown, write_bundle
 from clsweep.report.sections import build_report
+from clsweep.results.folder import ResultsFolder
 from clsweep.study.resolve import load_study
 from clsweep.sweeps.study_data import near_of
 from tests.planted import planted, recorded, three_objectives
@@ -272,6 +273,21 @@ def test_what_a_running_study_says(tmp_path):
     found = clsweep.open_results(path)
     assert found.data.notes == ("taus: not finished; 28 of 48 trials are left",)
     assert "planned configurations so far" in found.robustness()["note"].iloc[0]
+    folder = ResultsFolder(path)
+    with folder.lock():
+        folder.keep_search_end(["dcl: 5 are enough", "The budget is spent."], 27)  # once
+    assert clsweep.open_results(path).data.notes == found.data.notes
+    with folder.lock():
+        folder.keep_search_end(["dcl: 5 are enough", "The budget is spent."], 28)
+    ended = clsweep.open_results(path).data
+    end = "the search ended with 28 trials left out. dcl: 5 are enough; The budget is spent"
+    assert (ended.notes, ended.left) == ((f"taus: {end}",), 0)
+    for damaged in (b"", b"[]", b'{"left": 28}', b'{"left": 28, "ends": 3}'):
+        (tmp_path / "a" / "search_end.json").write_bytes(damaged)
+        assert clsweep.open_results(path).data.left == 28
+    with folder.lock():
+        folder.keep_search_end([], 0)
+    assert not (tmp_path / "a" / "search_end.json").exists()
     with pytest.raises(RequestError, match="no trial has finished yet"):
         clsweep.open_results(make_study(tmp_path / "b", ended=0)).sensitivity()
 

@@ -1,11 +1,13 @@
 """The study file as a tree with places: what a preset does to it, and what YAML is refused."""
 
+import json
 import time
 
 import pytest
+import yaml
 
 from clsweep.errors import StudyError
-from clsweep.study.document import preset_names, read_document
+from clsweep.study.document import Document, parse_value, preset_names, read_document
 from clsweep.study.settings import apply_setting
 
 TEXT = """\
@@ -223,3 +225,15 @@ def test_endless_nesting_is_refused(read, text):
 
 def test_a_byte_order_mark_is_no_mistake(read):
     assert read("\ufeffname: small\n").tree == {"name": "small"}
+
+
+@pytest.mark.parametrize(
+    "text", ["12345678e9012345", "92e54", "1234567890123456", "0000000000000000", "0x1f", "1_000"]
+)
+def test_a_digest_that_looks_like_a_number_is_read_back_as_a_text(text):
+    """By us and by any other reader of YAML, as a value, in a list and as a key."""
+    tree = {"plugins": {"mine.py": text}, "files": [text], text: 1}
+    written = Document("", tree).dump()
+    assert parse_value(written, "") == tree
+    assert yaml.safe_load(written) == tree
+    assert json.loads(json.dumps(tree)) == tree
