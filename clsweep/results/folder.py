@@ -192,9 +192,9 @@ class ResultsFolder(Store):
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             if num_left and self.files.is_file(SEARCH_END):
-                kept = json.loads(self.files.read(SEARCH_END))
-                if kept["left"] == num_left:
-                    why = "; ".join(str(end).rstrip(".") for end in kept["ends"])
+                recorded = json.loads(self.files.read(SEARCH_END))
+                if recorded["left"] == num_left:
+                    why = "; ".join(str(end).rstrip(".") for end in recorded["ends"])
                     return f"the search ended with {num_left} trials left out. {why}"
         return ""
 

@@ -117,9 +117,9 @@ def tree_changes(old: object, new: object, at: str = "") -> Iterator[tuple[str, 
         yield at, old, new
 
 
-def tree_difference(old: object, new: object) -> list[str]:
+def tree_difference(old: object, new: object, at: str = "") -> list[str]:
     """The same, one line per key: `base.epochs: 10 -> 20`."""
-    return [f"{at}: {before!r} -> {now!r}" for at, before, now in tree_changes(old, new)]
+    return [f"{key}: {before!r} -> {now!r}" for key, before, now in tree_changes(old, new, at)]
 
 
 def extension_errors(
