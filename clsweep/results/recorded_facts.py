@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clsweep.catalog import PARAM
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import count, setting, setting_column
 from clsweep.results.reading import StudyTables
@@ -20,6 +21,7 @@ _VERSIONS = (
     *("clsweep_version", "torch_version", "ray_version", "optuna_version", "git_commit"),
     *("plugins", "device", "workers", "gpus_per_worker", "cpus_per_worker"),
 )
+_MAY_BE_UNKNOWN = ("git_commit",)  # outside of a repository
 
 
 def facts_apart(a: StudyTables, b: StudyTables) -> list[Row]:
@@ -36,7 +38,7 @@ def facts_apart(a: StudyTables, b: StudyTables) -> list[Row]:
         for part, names in columns.items()
         for name in names
         for first, second in [[values_text(x[name].unique().to_pylist()) for x in tables]]
-        if first != second
+        if first != second and (name not in _MAY_BE_UNKNOWN or (first and second))
     ]
     recorded += _images_apart(a, b)
     values = list(_values_apart(a, b))
@@ -62,7 +64,11 @@ def _values_apart(a: StudyTables, b: StudyTables) -> Iterator[Row]:
     for name in dict.fromkeys((*a.params, *b.params)):
         those: dict[tuple[str, str], list[str]] = {}
         for each in both:
-            first, second = (values_text(_of(plan, each, name)) for plan in plans)
+            first, second = (values_text(planned_values(plan, each, name)) for plan in plans)
+            if any(name not in plan.column_names for plan in plans):
+                # An older folder has no such column: it ran at what is the default since.
+                default = values_text([PARAM[name].default]) if name in PARAM else ""
+                first, second = first or default, second or default
             if first or second:
                 those.setdefault((first, second), []).append(each)
         for (first, second), named in those.items():
@@ -72,7 +78,8 @@ def _values_apart(a: StudyTables, b: StudyTables) -> Iterator[Row]:
                 yield {"part": SETTINGS, "what": name, "objective": objective, **texts}
 
 
-def _of(plan: pa.Table, objective: str, name: str) -> list[Any]:
+def planned_values(plan: pa.Table, objective: str, name: str) -> list[Any]:
+    """The values that a hyperparameter takes in the plan of an objective; it may have none."""
     if name not in plan.column_names:
         return []
     rows = plan.filter(pc.equal(plan["objective"], objective))

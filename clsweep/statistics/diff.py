@@ -17,7 +17,7 @@ from clsweep.analysis.sweep import Sweep, as_far_as_levels
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Number, interval, is_number, joined, known, number
 from clsweep.results.reading import StudyTables
-from clsweep.results.recorded_facts import DATA, SETTINGS, VERSIONS, facts_apart
+from clsweep.results.recorded_facts import DATA, SETTINGS, VERSIONS, facts_apart, planned_values
 from clsweep.statistics.contrast import outcome, sweeps_by
 from clsweep.statistics.statistic import Column, Statistic, between
 from clsweep.sweeps.from_studies import yardsticks_of
@@ -99,7 +99,10 @@ def _answers(before: str, a: Opened, b: Opened) -> Iterator[Row]:
         why = note(Reason.OTHER_METRIC, a=data.metric, b=other.metric)
         yield _refused(before.rstrip("/"), why)
         return
-    sweeps, others = ({x.objective: x for x in each.spaces} for each in (data, other))
+    sweeps, others = (
+        {x.objective: _with_constants(x, each.tables, names) for x in each.data.spaces}
+        for each, names in ((a, b.tables.params), (b, a.tables.params))
+    )
     tuned = {x.objective: x for x in data.sweeps}, {x.objective: x for x in other.sweeps}
     yardsticks = yardsticks_of({"A/": a.tables, "B/": b.tables}, data.metric)
     compared = []
@@ -120,6 +123,13 @@ def _answers(before: str, a: Opened, b: Opened) -> Iterator[Row]:
         yield _refused(before.rstrip("/"), note(Reason.NONE_IN_BOTH))
 
 
+def _with_constants(sweep: Sweep, tables: StudyTables, names: Sequence[str]) -> Sweep:
+    """The same with those of these hyperparameters that its study holds fixed."""
+    planned = {name: planned_values(tables.plan_table, sweep.objective, name) for name in names}
+    fixed = {name: values[0] for name, values in planned.items() if len(values) == 1}
+    return replace(sweep, constants={**sweep.constants, **fixed})
+
+
 def _refused(objective: str, why: Note) -> Row:
     row = {"part": ANSWERS, "objective": objective, "what": "", "verdict": "not compared"}
     return row | noted(why=why)
@@ -127,9 +137,8 @@ def _refused(objective: str, why: Note) -> Row:
 
 def _in_common(a: Sweep, b: Sweep) -> Row:
     """The settings that both have tried, on the seeds of both where at least half are."""
-    keys_of = [
-        [tuple(map(str, row)) for row in x.settings[sorted(x.params)].to_numpy()] for x in (a, b)
-    ]
+    names = sorted({*a.params, *b.params})
+    keys_of = [_settings(x, names) for x in (a, b)]
     rows = [
         np.flatnonzero([key in set(other) for key in keys])
         for keys, other in zip(keys_of, keys_of[::-1], strict=True)
@@ -138,7 +147,7 @@ def _in_common(a: Sweep, b: Sweep) -> Row:
         return {"common": None}
     sides, notes = [a, b], []
     if len(rows[0]):
-        sides = [x.at(at, num_planned=len(at)) for x, at in zip((a, b), rows, strict=True)]
+        sides = [_at(x, at) for x, at in zip((a, b), rows, strict=True)]
         if {len(rows[0])} != {len(a.configs), len(b.configs)}:
             sizes = {"a": len(a.configs), "b": len(b.configs)}
             notes.append(note(Reason.COMMON_SETTINGS, common=len(rows[0]), **sizes))
@@ -150,6 +159,20 @@ def _in_common(a: Sweep, b: Sweep) -> Row:
     else:
         notes.append(note(Reason.SEEDS_OF_EACH))
     return {"common": tuple(sides), "notes": tuple(notes)}
+
+
+def _settings(sweep: Sweep, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """These hyperparameters of each of its configurations, also those that take one value here."""
+    fixed = {name: sweep.constants.get(name) for name in names if name not in sweep.params}
+    rows = sweep.settings.assign(**fixed)[[*names]].to_numpy()
+    return [tuple(float(v) if is_number(v) else str(v) for v in row) for row in rows]
+
+
+def _at(sweep: Sweep, rows: Any) -> Sweep:
+    """Those configurations alone, as a sweep over what still takes two values among them."""
+    few = sweep.at(rows, num_planned=len(rows))
+    swept = tuple(name for name in few.params if few.settings[name].nunique() > 1)
+    return replace(few, params=swept, settings=few.settings[[*swept]])
 
 
 def _on_seeds(sweep: Sweep, seeds: Any) -> Sweep:
@@ -185,7 +208,9 @@ def _compared(sides: tuple[Sweep, Sweep], stat: str, sign: float) -> Row:
     low, high = sorted((sign * row["low"], sign * row["high"]))
     row |= {"estimate": sign * row["estimate"], "low": low, "high": high}
     at = {"at_first": row["at_b"], "at_second": row["at_a"]}
-    same = {"verdict": SAME, "low": np.nan, "high": np.nan, "p": np.nan} if _equal(*sides) else {}
+    is_same = is_number(row["estimate"]) and _equal(*sides)
+    ends = dict.fromkeys(("low", "high", "p"), np.nan)
+    same = {"verdict": SAME, **ends} if is_same else {}
     return at | _row(row, [row["value_b"], row["value_a"]]) | same
 
 

@@ -1,15 +1,19 @@
 """Two planted studies side by side: facts that differ, answers that changed, and false alarms."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import clsweep
 from clsweep.errors import RequestError
+from clsweep.results.recorded_facts import facts_apart
 from clsweep.statistics.diff import headline
 from clsweep.study.resolve import load_study
 from tests.planted import planted, recorded, study_at
 
+USED = ("plan_table", "trials_table", "study", "params", "folder", "score_on")  # by `facts_apart`
 LEVELS = {0.05: 80.0, 0.1: 85.0, 0.2: 90.0, 0.5: 84.0}
 
 
@@ -93,6 +97,37 @@ def test_settings_and_seeds_in_common_are_compared(tmp_path):
     common = trials.query("objective == 'dcl' and tau in (0.1, 0.2) and seed in (0, 1)")
     assert answers.loc[("dcl", "mean"), "first"] == pytest.approx(common["knn_top1"].mean())
     assert "over the 2 settings of both" in answers.loc[("dcl", "mean"), "note"]
+
+
+def test_what_one_study_sweeps_and_the_other_holds_fixed_has_a_setting_in_common(tmp_path):
+    fixed = {
+        name: {"framework": "simclr", "loss": name, "base": {"tau": 0.2}}
+        for name in ("simclr", "dcl")
+    }
+    fixed["simclr"]["loss"] = "infonce"
+    sides = {"space": {"lr": {"grid": [0.1, 0.2]}}, "objectives": fixed}
+    b = folder(tmp_path / "b", **sides)
+    swept = {"space": {"tau": {"grid": [0.1, 0.2]}}, "base": {"epochs": 1, "lr": 0.2}}
+    _, answers = rows_of(folder(tmp_path / "a", **swept), b)
+    row = answers.loc[("dcl", "mean")]
+    trials = clsweep.open_results(tmp_path / "a" / "results").trials
+    common = trials.query("objective == 'dcl' and tau == 0.2")
+    assert row["first"] == pytest.approx(common["knn_top1"].mean())
+    assert row["note"] == "over the 1 settings of both, of 2 and 2"
+    assert answers.loc[("dcl", "SD*"), "verdict"] == "not measured"
+
+
+def test_an_older_folder_ran_at_what_is_the_default_since(tmp_path):
+    folder(tmp_path / "a")
+    tables = clsweep.open_results(tmp_path / "a" / "results").tables
+    without = tables.plan_table.drop_columns(["grad_clip"])
+    older = SimpleNamespace(
+        **{name: getattr(tables, name) for name in USED} | {"plan_table": without}
+    )
+    assert facts_apart(older, tables) == []
+    clipped = folder(tmp_path / "b", base={"epochs": 1, "grad_clip": 0.5})
+    rows = facts_apart(older, clsweep.open_results(clipped).tables)
+    assert [(x["first"], x["second"]) for x in rows if x["what"] == "grad_clip"] == [("0", "0.5")]
 
 
 def test_another_data_set_or_metric_is_refused_for_answers(tmp_path):
