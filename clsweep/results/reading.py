@@ -235,6 +235,8 @@ def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
         below = [] if folder.local_path is None else Path(folder.local_path).glob("*/study.yaml")
         names = sorted(file.parent.name for file in below if file.is_file())[:5]
         hint = f" It holds: {', '.join(names)}." if names else ""
+        if Path(str(path)).suffix in (".csv", ".tsv", ".json", ".jsonl", ".gz"):
+            hint = f" Of a table of another tool, clsweep import wandb {path} makes one."
         expected = "expected a results folder (it has a study.yaml), found none."
         raise RequestError(f"{path}: {expected}{hint}")
     folder.check()

@@ -29,6 +29,8 @@ def choose_metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, name: str
         texts = [trial.settings[name] for trial in trials if trial.settings.get(name) is not None]
         if sweep.mixed and texts and name not in known:
             raise RequestError(f"{name}: expected a number, given {texts[0]!r}")
+        if f"{name} is empty in all trials" in sweep.notes:
+            raise RequestError(f"{name}: expected numbers, given a column that is empty")
         return _require_column(name, known, "metric")
     if sweep.metric in known:
         return sweep.metric

@@ -269,6 +269,13 @@ def test_a_folder_without_results_is_refused(cli_command, tmp_path, command, kin
     assert "Traceback" not in err
 
 
+def test_a_table_of_another_tool_has_a_command(cli_command, tmp_path):
+    (tmp_path / "runs.csv").write_text("lr,seed,acc\n0.1,0,0.5\n")
+    code, _, err = cli_command("robustness", str(tmp_path / "runs.csv"))
+    assert code == 2
+    assert f"clsweep import wandb {tmp_path / 'runs.csv'}" in " ".join(err.split())
+
+
 def test_check_says_how_long_a_slow_contract_took(cli_command, monkeypatch):
     rows = [("loss mine", "a study can use it", ""), ("loss mine", "it learns", "it does not")]
     monkeypatch.setattr("clsweep.cli.check.check_plugin", lambda *_: iter(rows))

@@ -164,6 +164,8 @@ def test_a_column_that_is_empty_throughout_is_named(tmp_path):
     assert sweep.notes == ["lr is empty in all trials"]
     with pytest.raises(RequestError, match=r"several trials .* \(lr is empty in all trials\)"):
         import_sweep(sweep, metric="acc", mode="max")
+    with pytest.raises(RequestError, match="lr: expected numbers, given a column that is empty"):
+        import_sweep(sweep, metric="lr", mode="max")
 
 
 def test_a_table_with_an_empty_column_says_so():
