@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clsweep.display.numbers import count
 from clsweep.sweeps.parsing import ADDRESS, parse_text
 
 # The settings that clsweep's own loggers note of each trial.
@@ -113,5 +115,16 @@ def comparable_setting(value: Any) -> Any:
 
 def objective_of_trial(trial: ForeignTrial, column: str | None) -> str:
     """The value of its column; the trial's group where it has none."""
+    return _named_objective(trial, column) or trial.group
+
+
+def unnamed_objective_notes(trials: Sequence[ForeignTrial], column: str | None) -> list[str]:
+    """A note on trials whose cell of the objective is empty, for each group that they become."""
+    groups = Counter(t.group for t in trials if column and not _named_objective(t, column))
+    of = f"{column} is empty in {{}} of {count(len(trials))} trials, which are of {{!r}}"
+    return [of.format(count(num), group) for group, num in groups.items()]
+
+
+def _named_objective(trial: ForeignTrial, column: str | None) -> str:
     name = {**trial.labels, **trial.settings}.get(column) if column else None
-    return trial.group if name in (None, "") else str(name)
+    return "" if name is None else str(name)

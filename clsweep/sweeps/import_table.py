@@ -22,6 +22,7 @@ from clsweep.sweeps.foreign_sweep import (
     ForeignTrial,
     comparable_setting,
     objective_of_trial,
+    unnamed_objective_notes,
 )
 from clsweep.sweeps.null_choices import name_chosen_nulls, settle_empty_cells
 from clsweep.sweeps.parsing import UNWRITABLE
@@ -85,6 +86,7 @@ def import_sweep(
     may_be_none = seed is None and not sweep.mixed
     role = metric if sweep.mixed else None
     seed, objective = choose_seed_and_objective(trials, seed, objective, role)
+    notes += unnamed_objective_notes(trials, objective)
     notes += mark_ends(sweep, trials, metric, objective)
     names = choose_params(trials, sweep, (role, seed, objective), params, notes)
     notes += name_chosen_nulls(trials, names)

@@ -168,6 +168,14 @@ def test_a_column_that_is_empty_throughout_is_named(tmp_path):
         import_sweep(sweep, metric="lr", mode="max")
 
 
+def test_a_trial_whose_objective_is_empty_is_told(tmp_path):
+    cells = ("simclr,0.1", "simclr,0.2", ",0.1", ",0.2", ",0.3")
+    lines = [f"{cell},{seed},{70 + seed}" for cell in cells for seed in (0, 1)]
+    (tmp_path / "a.csv").write_text("\n".join(["objective,lr,seed,acc", *lines]))
+    table = import_sweep(read_wandb(tmp_path / "a.csv"), metric="acc", mode="max")
+    assert "objective is empty in 6 of 10 trials, which are of 'wandb'" in table.notes
+
+
 def test_a_table_with_an_empty_column_says_so():
     rows = {"objective": "a", "config": [0, 0, 1, 1], "seed": [0, 1] * 2, "status": "finished"}
     table = pd.DataFrame(rows | {"sampler": "grid", "tau": None, "acc": [1.0, 2.0, 3.0, 4.0]})
