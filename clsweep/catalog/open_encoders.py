@@ -96,7 +96,9 @@ def why_not(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _measured(configs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The answer for each, all asked of one process."""
-    encoders = [{n: p[n] for n in _MEASURED if p.get(n) not in (None, False)} for p in configs]
+    encoders = [
+        {n: p[n] for n in _MEASURED if p.get(n) is not None and p[n] is not False} for p in configs
+    ]
     if any(is_own(str(each["encoder"])) for each in encoders):
         search_working_folder()
     texts = [json.dumps(each, sort_keys=True) for each in encoders]

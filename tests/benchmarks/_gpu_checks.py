@@ -38,6 +38,7 @@ OBJECTIVES: dict[str, Row] = {
     "moco, infonce": {"framework": "moco", "num_negatives": 48},
     "moco, dcl, dimcl, core": {"framework": "moco", "loss": "dcl", "regularizer": "dimcl",
                                "views": "core", "num_negatives": 48},
+    "moco_v3, infonce": {"framework": "moco_v3"},
     "simo, eqco of drawn negatives": {"framework": "simo", "loss": "eqco", "num_negatives": 7},
     "byol, cosine": {"framework": "byol"},
     "simsiam, cosine, multicrop": {"framework": "simsiam", "views": "multicrop"},

@@ -156,6 +156,11 @@ def test_a_longer_gradient_is_clipped_to_the_norm_of_all_weights_together(name):
     """l > c: g c / (l + 1e-6), l the root of the sum of all squares; else g. Then torch's own step.
     A weight that has no gradient, as a frozen one, counts nothing.
     """
+    # Drawn: of constant images the normalised layers have gradients that are rounding alone, and
+    # Adam makes steps of whole length of them, on each processor others.
+    x_NCHW = torch.randn(
+        2, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     lengths, moved = [], []
     for is_ours in (True, False):
         module = network()
@@ -164,7 +169,7 @@ def test_a_longer_gradient_is_clipped_to_the_norm_of_all_weights_together(name):
         trained = [p for p in module.parameters() if p.requires_grad]
         for size in (3.0, 0.01, 2.0):
             optimizer.zero_grad()
-            (size * module(torch.ones(2, 3, 5, 5, dtype=torch.float64)).square().mean()).backward()
+            (size * module(x_NCHW).square().mean()).backward()
             length = math.sqrt(sum(g * g for p in trained for g in p.grad.flatten().tolist()))
             lengths.append(length)
             for p in trained if not is_ours and length > 0.5 else ():
@@ -172,7 +177,7 @@ def test_a_longer_gradient_is_clipped_to_the_norm_of_all_weights_together(name):
             optimizer.step()
         moved.append([p.detach().clone() for p in module.parameters()])
     assert max(lengths) > 0.5 > min(lengths)
-    torch.testing.assert_close(*moved, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(*moved, rtol=1e-10, atol=1e-9)
 
 
 def test_clipped_lars_moves_a_weight_of_zeros_as_sgd_and_none_without_gradient():

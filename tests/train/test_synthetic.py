@@ -30,6 +30,7 @@ HEAD = {"proj_dim": 256, "proj_hidden": 256}
 LEARNS: dict[str, dict[str, Any]] = {
     "simclr": ADAMW,
     "moco": {"lr": 0.4, "num_negatives": 256, "momentum": 0.99, "tau": 0.2, "symmetric": True},
+    "moco_v3": ADAMW | HEAD | {"pred_hidden": 256, "momentum": 0.9},
     "simo": ADAMW | {"momentum": 0.9, "tau": 0.2, "symmetric": True},
     "byol": HEAD | {"lr": 1.2, "warmup_epochs": 1, "momentum": 0.9, "proj_layers": 3,
                     "pred_hidden": 256},
