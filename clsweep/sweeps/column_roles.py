@@ -19,6 +19,9 @@ _SEEDS = (
     "seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed",
     "__trial_index__",  # of Tune's Repeater
 )  # fmt: skip
+# By which the tables of Optuna, MLflow, W&B and Ray Tune tell settings from all else.
+SETTING_PREFIXES = ("params_", "params.", "config.", "config/")
+_ATTRIBUTES = "user_attrs_"  # of Optuna, where a seed may stand
 SETTING_NAMES = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
 
 
@@ -67,7 +70,7 @@ def choose_seed_and_objective(
     columns = dict.fromkeys(name for t in trials for name in (*t.settings, *t.labels))
     columns.pop(metric or "", None)
     if seed is None:
-        plain = {name: name.replace("/", ".").removesuffix(".value") for name in columns}
+        plain = {name: _plain(name).removesuffix(".value") for name in columns}
         ends = {name: text.rpartition(".")[2].lower() for name, text in plain.items()}
         seeds = [name for name, end in ends.items() if end in _SEEDS]
         if len(seeds) > 1:
@@ -79,6 +82,12 @@ def choose_seed_and_objective(
         if name is not None:
             _require_column(name, columns, option)
     return seed, objective
+
+
+def _plain(name: str) -> str:
+    """A column's name without what its tool puts before it, with points between its parts."""
+    name = name.removeprefix(_ATTRIBUTES).removeprefix(SETTING_PREFIXES[0])
+    return name.replace("/", ".")
 
 
 def _require_column(name: str, columns: Collection[str], option: str) -> str:
@@ -112,7 +121,8 @@ def choose_params(
         return [name for name in names if name not in ids]
     # each value stands in two trials on average, as a measured number does not
     num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
-    measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in SETTING_NAMES]
+    known = {n for n in names if n in SETTING_NAMES or n.startswith(SETTING_PREFIXES)}
+    measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in known]
     others = [n for n in names if n in measured or n == "epoch"]  # which says how far each came
     if others:
         notes.append(f"not read as hyperparameters: {', '.join(others)}; --param names them")

@@ -66,8 +66,11 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
         while (parent := tags.get(_PARENT, "")) in runs and parent not in seen:
             of, tags = runs[parent]
             seen.add(parent)
-            inherited |= dict.fromkeys(n for n in of.settings if n not in trial.settings)
-            trial.settings = {**of.settings, **trial.settings}
+            own = trial.settings
+            # `best_C` beside a C of the nested run is what the search has found, as of autolog
+            given = {n: v for n, v in of.settings.items() if n.removeprefix("best_") not in own}
+            inherited |= dict.fromkeys(given)
+            trial.settings = given | own
     notes = [f"left out: runs that others are nested in ({len(parents)})"] if parents else []
     if lost:
         notes.append(f"left out: {lost} runs whose meta.yaml is damaged or gone")
@@ -170,7 +173,7 @@ def _runs_of_files(source: Path) -> tuple[_Runs, int]:
     # a run has a folder of metrics from its start
     known = [*source.glob(f"{depth}/meta.yaml"), *source.glob(f"{depth}/metrics")]
     for folder in sorted({path.parent for path in known}):
-        if folder.parent.name == ".trash":
+        if folder.parent.name in (".trash", "models"):  # the latter: of the registry of models
             continue
         parts = [folder / name for name in ("meta.yaml", *_PARTS)]
         links = (path for part in parts[1:] for path in part.rglob("*") if path.is_symlink())

@@ -92,6 +92,9 @@ def _storage(source: Path) -> Iterator[optuna.storages.BaseStorage]:
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
 
+    if source.is_dir() or source.suffix == ".csv":
+        given = "a folder" if source.is_dir() else "a table, which clsweep import wandb reads"
+        raise RequestError(f"{source}: expected a journal or a SQLite file, given {given}")
     if not is_sqlite(source):
         lines = source.read_bytes().splitlines()
         for number, line in enumerate(lines[:-1], 1):  # Optuna leaves out a last one that is cut

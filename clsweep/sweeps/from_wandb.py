@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
-from clsweep.sweeps.column_roles import SETTING_NAMES
+from clsweep.sweeps.column_roles import SETTING_NAMES, SETTING_PREFIXES
 from clsweep.sweeps.exported_rows import rows_of_csv, runs_of_json
 from clsweep.sweeps.foreign_sweep import (
     ENDED,
@@ -41,6 +42,7 @@ _LABELS = (
     "run_id",
 )  # fmt: skip
 _TABLES, _LISTS = ("csv", "tsv"), ("json", "jsonl", "ndjson")
+_PARENT = "tags.mlflow.parentRunId"
 _RAY_TABLE = {"training_iteration", "time_this_iter_s"}  # of Tune's `get_dataframe`
 # Settings and results of a run, as W&B's interfaces call them otherwise.
 _ALIASES = {
@@ -90,11 +92,25 @@ def _read_export(source: Path, kind: str, notes: list[str]) -> tuple[dict[str, F
     given = rows_of_csv(source, notes) if kind in _TABLES else runs_of_json(source, kind)
     runs = {at: {_ALIASES[n]: run[n] for n in _ALIASES if n in run} | run for at, run in given}
     mixed = not all(map(_is_apart, runs.values()))
-    trials = {at: _trial(run, at) for at, run in runs.items()}
+    trials = {at: _trial(run, at) for at, run in _without_parents(runs, notes).items()}
+    if early := sum(run.get("done") == "False" for run in runs.values() if {*run} >= _RAY_TABLE):
+        notes.append(
+            f"{early} of {len(runs)} rows are no last report of their trial (done is False): the "
+            "best one, or that of a trial which had not ended; they count as finished"
+        )
     lengths = [trial.length or 0 for trial in trials.values() if not trial.labels]
     if mixed and len(lengths) == len(trials) > 1 and lengths == sorted({1, *lengths}):
         raise RequestError(f"{source}: expected a row for each run, given each step of one")
     return trials, mixed
+
+
+def _without_parents(runs: dict[str, Row], notes: list[str]) -> dict[str, Row]:
+    """The rows of MLflow's `search_runs` without those that other runs are nested in."""
+    parents = {run.get(_PARENT) for run in runs.values()} - {None, ""}
+    rest = {at: run for at, run in runs.items() if run.get("run_id") not in parents}
+    if num := len(runs) - len(rest):
+        notes.append(f"left out: runs that others are nested in ({num})")
+    return rest
 
 
 def _drop_empty_cells(trials: Sequence[ForeignTrial]) -> list[str]:
@@ -131,7 +147,9 @@ def _join_rows(rows: Mapping[str, ForeignTrial], *, is_table: bool) -> list[Fore
 
 def _is_apart(run: Mapping[str, Any]) -> bool:
     """True where settings and results stand apart; a setting may be called `config`, too."""
-    return "config" in run and ("summary" in run or not isinstance(run["config"], str))
+    config = run.get("config")
+    is_table = isinstance(config, str) and config.lstrip().startswith("{")
+    return "config" in run and ("summary" in run or is_table or not isinstance(config, str))
 
 
 def _trial(run: Mapping[str, Any], at: str) -> ForeignTrial:
@@ -148,18 +166,24 @@ def _trial(run: Mapping[str, Any], at: str) -> ForeignTrial:
         others = {"", *_LABELS, *stated, *of_ray}
         values = {name: text for name, text in row.items() if name not in others}
         results = numeric_results(values)
-        reports = parse_text(row["training_iteration"]) if of_ray else None
+        is_last = (
+            row.get("done") != "False"
+        )  # else the best of its rows, or one of an unended trial
+        reports = parse_text(row["training_iteration"]) if of_ray and is_last else None
+        settings = {n: text for n, text in values.items() if not n.startswith(_NUMBERING)}
+        named = {n: text for n, text in settings.items() if n.startswith(SETTING_PREFIXES)}
+        beside = [n for n in settings if n not in named] if named else []
         return ForeignTrial(
             group="wandb",
             status=_status(row[stated[0]] if stated else None),
             length=reports or _length(results),
-            settings={n: text for n, text in values.items() if not n.startswith(_NUMBERING)},
+            settings=named or settings,
             results=results,
-            labels={name: row[name] for name in _LABELS if row.get(name)},
+            labels={n: row[n] for n in (*_LABELS, *beside) if row.get(n)},
         )
-    config, summary = (
-        _table(run.get(name) or {}, f"{at}: {name}") for name in ("config", "summary")
-    )
+    flat = {n: value for n, value in run.items() if n not in (*_LABELS, "config")}
+    given = {"config": run.get("config"), "summary": run.get("summary", flat)}
+    config, summary = (_table(each or {}, f"{at}: {name}") for name, each in given.items())
     settings = {}
     for name, entry in config.items():  # as it is, or its value beside a description
         is_wrapped = isinstance(entry, Mapping) and {"value"} <= {*entry} <= {"value", "desc"}

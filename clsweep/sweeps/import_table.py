@@ -78,16 +78,15 @@ def import_sweep(
     """
     notes = [*sweep.notes]
     trials = _ended(sweep.trials, notes)
-    for trial in trials if all({*trial.settings} >= OWN_LABELS for trial in trials) else ():
-        for name in ("trial_id", "config"):  # which are no settings
-            del trial.settings[name]
+    _drop_own_labels(trials)
     metric = choose_metric(trials, sweep, metric)
     mode = choose_mode(metric, sweep, mode)
     may_be_none = seed is None and not sweep.mixed
     role = metric if sweep.mixed else None
     seed, objective = choose_seed_and_objective(trials, seed, objective, role)
-    notes += unnamed_objective_notes(trials, objective)
-    notes += mark_ends(sweep, trials, metric, objective)
+    notes += unnamed_objective_notes(trials, objective) + mark_ends(
+        sweep, trials, metric, objective
+    )
     names = choose_params(trials, sweep, (role, seed, objective), params, notes)
     notes += name_chosen_nulls(trials, names)
     score = _free(metric, _RESERVED)
@@ -122,6 +121,13 @@ def _ended(trials: Sequence[ForeignTrial], notes: list[str]) -> list[ForeignTria
     if running := len(trials) - len(ended):
         notes.append(f"left out: {running} of {len(trials)} trials, which have not ended")
     return ended
+
+
+def _drop_own_labels(trials: Sequence[ForeignTrial]) -> None:
+    """Take from the settings what clsweep's own loggers put there, in place."""
+    for trial in trials if all({*trial.settings} >= OWN_LABELS for trial in trials) else ():
+        for name in ("trial_id", "config"):
+            del trial.settings[name]
 
 
 def _rows(

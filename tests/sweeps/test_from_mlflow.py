@@ -119,6 +119,22 @@ def test_a_run_has_the_settings_of_one_in_another_experiment(tmp_path):
     assert len(read_mlflow(tmp_path, "1").trials) == 1
 
 
+def test_what_a_search_has_found_is_no_setting_of_its_runs(tmp_path):
+    """As scikit-learn's autolog has it: the parent's best_C is an outcome of the runs' C."""
+    write_run(tmp_path / "1", "p", {"best_C": 1.0, "cv": 3}, acc=1.0)
+    for name, C in (("a", 0.1), ("b", 1.0)):
+        write_run(tmp_path / "1", name, {"C": C}, parent="p", acc=80.5)
+    settings = [trial.settings for trial in read_mlflow(tmp_path, None).trials]
+    assert settings == [{"cv": 3, "C": C} for C in (0.1, 1.0)]
+
+
+def test_a_registered_model_is_no_damaged_run(tmp_path):
+    write_run(tmp_path / "1", "a", {"lr": 0.1}, acc=80.5)
+    (tmp_path / "models" / "net").mkdir(parents=True)
+    (tmp_path / "models" / "net" / "meta.yaml").write_text("name: net\n")
+    assert read_mlflow(tmp_path, None).notes == []
+
+
 @pytest.mark.parametrize(
     ("inside", "accs", "tests"),
     [
