@@ -90,10 +90,12 @@ def differing(name):
 
 
 def alike(*lines):
-    """The same words, and numbers as near as other processors round them."""
+    """The same words, and numbers as near as other processors round them: the end of a surrogate's
+    small share is 0.0651 on an Intel Xeon and 0.0658 on an AMD EPYC.
+    """
     words = {NUMBER.sub("0", line) for line in lines}
     numbers = [[float(each) for each in NUMBER.findall(line)] for line in lines]
-    return len(words) == 1 and numbers[0] == pytest.approx(numbers[1], rel=0.01)
+    return len(words) == 1 and numbers[0] == pytest.approx(numbers[1], rel=0.02)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
