@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clsweep.catalog.rows import SECONDS
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables
@@ -293,11 +294,13 @@ class Results(Statistics):
 
         return self.compute(recommend)
 
-    def pareto(self) -> pd.DataFrame:
-        """Score against worker seconds of every configuration, and which no other beats in both."""
+    def pareto(self, *, against: str | None = None) -> pd.DataFrame:
+        """Score against worker seconds, or another metric, of every configuration, and which no
+        other beats in both; by default against what the study's search has weighed.
+        """
         from clsweep.statistics.pareto import pareto
 
-        return self.compute(pareto)
+        return self.compute(pareto, against=against or self.data.second_objective or SECONDS)
 
     def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
         """Each objective at its best setting, with spread and cost; and without training."""

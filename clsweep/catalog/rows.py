@@ -20,6 +20,7 @@ from clsweep.display.numbers import setting
 from clsweep.errors import UserError
 
 Value = bool | int | float | str
+SECONDS = "seconds"  # what a trial takes, all workers added: weighed like a metric
 Row: TypeAlias = dict[str, Any]  # of a table, by column: the plan, the trials, the epochs, ...
 # what a trial looks at: the study's images, pairs of random vectors, what a trainer itself reads
 Kind = Literal["images", "pairs", "own"]

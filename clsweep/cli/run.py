@@ -153,7 +153,7 @@ def _print_answer(study: Study, results: Results, path: str) -> str:
     following = print_answer(results)
     say()
     print_robustness(results, style=OutputOptions(command=command_line("robustness", path)))
-    if study.sections.search.cost == "seconds":
+    if study.sections.search.objectives:
         say()
         print_pareto(results, style=OutputOptions(command=command_line("pareto", path)))
     return following

@@ -345,13 +345,28 @@ def contrast(
 
 
 @with_groups
-def pareto(paths: ResultsPaths, *, reading: ResultsOptions, style: OutputOptions) -> None:
-    """Accuracy against cost: the settings that no other one beats in both."""
+def pareto(
+    paths: ResultsPaths,
+    against: Annotated[
+        str | None,
+        option(
+            "--against METRIC",
+            "seconds, or another metric; by default what the study's search has weighed",
+        ),
+    ] = None,
+    *,
+    reading: ResultsOptions,
+    style: OutputOptions,
+) -> None:
+    """Accuracy against cost, or against another metric: the settings that no other one beats in
+    both.
+    """
     from clsweep.cli.statistic_tables import print_pareto
     from clsweep.statistics.verdicts import pareto_verdict
 
     results, then = reading.opened(paths), reading.command("recommend", paths)
-    print_pareto(results, style=style, verdict=partial(pareto_verdict, results), then=then)
+    verdict = partial(pareto_verdict, results)
+    print_pareto(results, against=against, style=style, verdict=verdict, then=then)
 
 
 @with_groups

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
+from clsweep.catalog.rows import SECONDS
 from clsweep.cli.options import OutputOptions
 from clsweep.display.printing import Format, print_hints, print_next, print_note, print_table, say
 from clsweep.errors import RequestError
@@ -161,11 +162,13 @@ def print_robustness(
     print_statistic(statistic, frame, results.data, within=within, notes=notes, **how)
 
 
-def print_pareto(results: Results, **how: Any) -> None:
+def print_pareto(results: Results, *, against: str | None = None, **how: Any) -> None:
     """The table of `clsweep pareto`; `how` as in `print_statistic`."""
-    from clsweep.statistics.pareto import PARETO
+    from clsweep.statistics.pareto import pareto_of
 
-    print_statistic(PARETO, results.pareto(), with_confirmation(results), **how)
+    frame = results.pareto(against=against)
+    statistic = pareto_of(against or results.data.second_objective or SECONDS)
+    print_statistic(statistic, frame, with_confirmation(results), **how)
 
 
 def with_confirmation(results: Results) -> StudyData:

@@ -8,13 +8,15 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from clsweep.catalog import PARAM, Value
 from clsweep.catalog.ownership import ALL_THERE_IS, is_as_planned
-from clsweep.catalog.rows import Row
+from clsweep.catalog.rows import SECONDS, Row
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
+from clsweep.results.journal import Outcome
 from clsweep.results.reading import open_folder
 from clsweep.results.standings import Standings
 from clsweep.study.design import Study, plan_row, plan_trials
@@ -24,8 +26,8 @@ from clsweep.study.space import Objective
 # what a planned row says of itself, and no number hangs on
 _NAMES_ONLY = ("trial_id", "study", "objective", "config", "seed", "sampler", "plugins")
 _Params = dict[str, Value]
-# Values of those that take part, mean score over the seeds, mean worker seconds of a trial.
-Scored = tuple[_Params, float, float]
+# Values of those that take part, and the mean over the seeds of each objective of the search.
+Scored = tuple[Any, ...]
 
 
 @dataclass
@@ -59,8 +61,8 @@ def earlier_trials(study: Study) -> dict[str, EarlierTrials]:
         except RequestError as error:
             raise RequestError(f"search.from: {error}") from None
         configs = defaultdict(list)
-        for mean, seconds, row in _finished(folder, study.sections.metric.name):
-            configs[row["objective"]].append((mean, seconds, row))
+        for means, row in _finished(folder, *study.sections.goals):
+            configs[row["objective"]].append((means, row))
         for objective in study.objectives:
             if objective.name in earlier:
                 planned = plan_row(study, trials[objective.name])
@@ -80,13 +82,16 @@ def earlier_notes(study: Study) -> list[str]:
     return [f"note: {note}" for each in earlier_trials(study).values() for note in each.notes]
 
 
-def _finished(folder: ResultsFolder, metric: str) -> Iterator[tuple[float, float, Row]]:
-    """Mean score and worker seconds of each configuration that finished on all its seeds, and one
-    of its rows; of each objective the best first.
+def _finished(
+    folder: ResultsFolder, metric: str, second: str = ""
+) -> Iterator[tuple[list[float], Row]]:
+    """Means of the metric and of the second objective, if any, of each configuration that finished
+    on all its seeds, and one of its rows; of each objective the best first.
     """
     plan = folder.plan().to_pylist()
     known = [*plan[0]] if plan else []
-    names = dict.fromkeys([*known, "status", "wall_time_s", "workers", metric])
+    weighed = ["wall_time_s", "workers"] if second == SECONDS else [second] if second else []
+    names = dict.fromkeys([*known, "status", metric, *weighed])
     rows = folder.trials([*names]).to_pylist()
     mode = folder.study().get("metric", {}).get("mode", "max")
     by_config = defaultdict(list)
@@ -95,8 +100,11 @@ def _finished(folder: ResultsFolder, metric: str) -> Iterator[tuple[float, float
     for ranking in Standings(plan, rows, metric=metric, mode=mode).rankings():
         for each in ranking.configs:
             own = by_config[each.objective, each.config]
-            seconds = [(row["wall_time_s"] or 0.0) * (row["workers"] or 1) for row in own]
-            yield each.score, sum(seconds) / len(seconds), own[0]
+            values = [Outcome.of(row, metric, second).second for row in own]
+            measured = [value for value in values if value is not None]
+            means = [fmean(measured)] if measured else []
+            if len(measured) == len(own) or not second:
+                yield [each.score, *means], own[0]
 
 
 def _take(
@@ -104,27 +112,27 @@ def _take(
     path: str,
     objective: Objective,
     planned: Row,
-    configs: list[tuple[float, float, Row]],
+    configs: list[tuple[list[float], Row]],
 ) -> None:
     """Add what one folder says of an objective."""
     place = f"search.from: {path}: {objective.name}"
     inside = [
-        (params, mean, seconds, row)
-        for mean, seconds, row in configs
+        ((params, *means), row)
+        for means, row in configs
         if (params := _params_of(objective, row)) is not None
     ]
     if not inside:
         reason = "none lies in its space" if configs else "it has none of this name and metric"
         earlier.notes.append(f"{place}: no configuration: {reason}")
         return
-    alike = [each[:3] for each in inside if not _differing(objective, planned, each[-1])]
+    alike = [each for each, row in inside if not _differing(objective, planned, row)]
     earlier.evidence += alike
     number = len(alike or inside)
     configurations = "1 configuration" if number == 1 else f"{number} configurations"
     if alike:
         earlier.notes.append(f"{place}: {configurations} as evidence")
         return
-    earlier.guides += [each[:3] for each in inside]
+    earlier.guides += [each for each, _ in inside]
     differing = "; ".join(_differing(objective, planned, inside[0][-1])[:3])
     earlier.notes.append(f"{place}: {configurations} by their ranks alone, as {differing}")
 

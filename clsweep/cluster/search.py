@@ -68,6 +68,7 @@ class PlanSearch:
     ):
         self._left: Iterator[PlannedTrial] = race or iter(left)
         self._race, self._metric = race, study.sections.metric.name
+        self._second = study.sections.search.second_objective
         self._workers = study.sections.resources.workers
         recorded = list(recorded)
         self._budget = budget or SearchBudget(study, recorded)
@@ -124,7 +125,7 @@ class PlanSearch:
         self._budget.end(row, {})
 
     def _note(self, row: Row, outcome: Row) -> None:
-        ended = Outcome.of(outcome, self._metric, workers=self._workers)
+        ended = Outcome.of(outcome, self._metric, self._second, workers=self._workers)
         if self._race:
             self._race.tell(row, ended.status, ended.score)
         if ended.status != SKIPPED:  # such a trial has no entry
@@ -142,11 +143,10 @@ class DrawnDesign:
         self._journal = Journal(
             storage,
             objective.name,
-            study.sections.metric.mode,
+            list(study.sections.goals.values()),
             self._space,
             key=self.key,
             conditional=self._conditions.names,
-            with_seconds=study.sections.search.cost == "seconds",
         )
 
     def know(self, row: Row) -> None:
@@ -175,8 +175,8 @@ class LiveDesign(DrawnDesign):
 
     A suggestion depends on the search's seed, the objective, the number of the configuration and
     the journal alone: its entries, and what it keeps of earlier studies. With one trial at a time a
-    study that was cut and continued thereby tries what it would have tried. With `search.cost` it
-    depends on times, which no two runs have in common.
+    study that was cut and continued thereby tries what it would have tried. Where it weighs seconds
+    it depends on times, which no two runs have in common.
     """
 
     key = "config"
@@ -295,11 +295,11 @@ def _seed_of(*parts: object) -> int:
 def _aligned(
     others: Sequence[Sequence[float]], own: Sequence[Sequence[float]]
 ) -> list[list[float]]:
-    """Scores, and costs, that cannot be compared with one's own, as the quantiles of these at their
-    ranks: the best of the others is among the best, the worst among the worst.
+    """Scores that cannot be compared with one's own, as the quantiles of these at their ranks: the
+    best of the others is among the best, the worst among the worst.
 
     Args:
-        others, own: one entry a configuration, of the metric or of it and the cost.
+        others, own: one entry a configuration, of the metric or of both objectives.
     """
     columns = []
     for theirs, mine in zip(zip(*others, strict=True), zip(*own, strict=True), strict=True):
@@ -339,8 +339,8 @@ def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:
     if outcomes[0].state == TrialState.PRUNED:
         return outcomes[0]
     # in whatever order they ended
-    score, seconds = (
+    score, second = (
         None if None in values else math.fsum(map(float, values)) / len(values)
-        for values in zip(*((o.score, o.seconds) for o in outcomes), strict=True)
+        for values in zip(*((o.score, o.second) for o in outcomes), strict=True)
     )
-    return Outcome(status="finished", score=score, seconds=seconds)
+    return Outcome(status="finished", score=score, second=second)

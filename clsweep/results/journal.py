@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,12 +24,13 @@ from optuna.storages.journal._file import get_lock_file
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from clsweep.catalog.rows import Row
+from clsweep.catalog.rows import SECONDS, Row
 from clsweep.errors import RequestError
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 _TAIL_BYTES = 2**14  # which the last line does not exceed, most often
+_DIRECTIONS = {"max": StudyDirection.MAXIMIZE, "min": StudyDirection.MINIMIZE}
 _STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
@@ -65,18 +66,20 @@ class Outcome:
     status: str | None  # as in the tables; None: it left no word
     score: float | None = None
     epoch: int | None = None  # at which it was stopped
-    seconds: float | None = None  # of all workers
+    second: float | None = None  # what a search weighs beside the score, if anything
 
     @classmethod
-    def of(cls, row: Row, metric: str, *, workers: int = 1) -> Outcome:
-        """workers: where the row does not say how many."""
-        seconds = row.get("wall_time_s")
-        return cls(
-            status=row.get("status"),
-            score=row.get(metric),
-            epoch=row.get("epochs_trained"),
-            seconds=None if seconds is None else seconds * (row.get("workers") or workers),
-        )
+    def of(cls, row: Row, metric: str, second: str = "", *, workers: int = 1) -> Outcome:
+        """
+        Args:
+            second: another metric, or the seconds of all workers; "": nothing. A trial without it
+                counts as one without a score.
+            workers: where the row does not say how many.
+        """
+        value = _second_value(row, second, workers)
+        score = None if second and value is None else row.get(metric)
+        status, epoch = row.get("status"), row.get("epochs_trained")
+        return cls(status=status, score=score, epoch=epoch, second=value)
 
     @property
     def state(self) -> TrialState:
@@ -92,9 +95,16 @@ class Outcome:
         return None if self.state == TrialState.FAIL else self.score
 
 
+def _second_value(row: Row, second: str, workers: int) -> float | None:
+    value = row.get("wall_time_s" if second == SECONDS else second)
+    if value is None or math.isnan(value):
+        return None
+    return float(value * (row.get("workers") or workers) if second == SECONDS else value)
+
+
 class Journal:
-    """The Optuna study of one objective, made if it is not there: of the metric, or of it and the
-    seconds. An entry is a trial of ours or, where a live search chooses the values, a
+    """The Optuna study of one objective, made if it is not there: of the metric, or of it and a
+    second goal. An entry is a trial of ours or, where a live search chooses the values, a
     configuration, which the user attribute `key` names. Only its latest counts: Optuna reopens
     none, so what is run again has a new one. Of `conditional` hyperparameters it may have no value.
     """
@@ -103,18 +113,16 @@ class Journal:
         self,
         storage: JournalStorage,
         objective: str,
-        mode: str,
+        modes: Sequence[str],
         space: Mapping[str, BaseDistribution],
         *,
         key: str,
         conditional: Collection[str] = (),
-        with_seconds: bool = False,
     ):
         self._storage, self._space, self._key = storage, dict(space), key
         # what was drawn beforehand may be older than a hyperparameter that its grid has gained
         self._required = set(space) - {*conditional} if key == "config" else set()
-        best = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
-        self.directions = [best, StudyDirection.MINIMIZE] if with_seconds else [best]
+        self.directions = [_DIRECTIONS[mode] for mode in modes]
         if objective not in {study.study_name for study in storage.get_all_studies()}:
             storage.create_new_study(self.directions, objective)
         self._study_id = storage.get_study_id_from_name(objective)
@@ -174,8 +182,8 @@ class Journal:
             return None
         if len(self.directions) == 1:
             return [outcome.value]
-        assert outcome.seconds is not None, "a trial with a score took its time"
-        return [outcome.value, outcome.seconds]
+        assert outcome.second is not None, "a trial with a score has both"
+        return [outcome.value, outcome.second]
 
     def _add(
         self,

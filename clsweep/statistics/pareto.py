@@ -1,8 +1,11 @@
-"""Accuracy against cost: which configurations no other one beats in both."""
+"""A metric against the cost, or against a second metric: which configurations no other one beats in
+both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,18 +13,22 @@ import pandas as pd
 
 from clsweep.analysis.array_types import Array
 from clsweep.analysis.best_setting import best_setting, nameable_rows, tuned_level, why_no_best
+from clsweep.analysis.contrast import scored_by
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.recommend import TIE_TOLERANCE, config_levels, ties
-from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.sweep import ANYWHERE, Sweep
+from clsweep.catalog import METRIC
+from clsweep.catalog.rows import SECONDS
+from clsweep.errors import RequestError, nearest
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.column_formulas import REASON_COLUMNS
-from clsweep.statistics.computed import Statistics
+from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.recommend import ONLY_ON, with_fresh
 from clsweep.statistics.report_objects import Figure
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell
 from clsweep.statistics.statistic import whole_number as rounded_up
-from clsweep.sweeps.study_data import StudyData, worker_seconds
+from clsweep.sweeps.study_data import StudyData, mode_of, unit_of, worker_seconds
 
 MAX_COSTS = 750  # beside those on a front: a page has to stay small
 PARETO_COLUMNS = {
@@ -29,40 +36,52 @@ PARETO_COLUMNS = {
     "config": "number of the configuration within its objective",
     "at": "its swept hyperparameters, of those on the front and by_fresh",
     "seconds": "worker seconds of a trial, wall_time_s x workers: mean over the seeds that say it",
+    "second": "against another metric: its mean over the seeds",
+    "second_low": "t-interval of second by the seed noise, pooled where it is even",
+    "second_high": "",
     "score": "mean over the seeds; those on the front are picked by it, so optimistic",
     "low": "t-interval of score by the seed noise, pooled where it is even",
     "high": "",
     "num_seeds": "seeds that score rests on",
     "when_tuned": "of the best of its objective: its level without the luck of the pick, that of "
     "`recommend`",
-    "on_front": "whether no configuration scored alike is as cheap and better, or cheaper and as "
-    "good, by these means; the best of its objective also where it ties with such a one",
+    "on_front": "whether no configuration scored alike is as good in both and better in one, by "
+    "these means; the best of its objective also where it ties with such a one",
     "by_fresh": "whether it is the best of its objective because fresh seeds overturned the pick "
     "by these means",
     **REASON_COLUMNS,
 }
 
 
-def pareto(of: Statistics) -> pd.DataFrame:
-    """One row per configuration with the columns of `PARETO_COLUMNS`, the cheapest first in each
-    group of objectives that are scored alike, which have a front of their own.
+def pareto(of: Statistics, *, against: str = SECONDS) -> pd.DataFrame:
+    """One row per configuration with the columns of `PARETO_COLUMNS`, the cheapest, or the best in
+    the second metric, first in each group of objectives that are scored alike, which have a front
+    of their own.
 
     A configuration takes part with a score on every planned seed
-    (`best_setting.nameable_rows`) and a known time. Where devices differ, or times are not known,
-    the notes say so.
+    (`best_setting.nameable_rows`) and a known time or second metric. Where devices differ, or times
+    are not known, the notes say so.
+
+    Args:
+        against: `seconds`, or another metric.
+
+    Raises:
+        RequestError: the trials have no such metric, or nothing says which of its values is best.
     """
     trials = of.data.trials
-    seconds = _seconds(trials)
     devices = trials["device"].nunique() if "device" in trials else 0
-    notes = [note(Reason.SEVERAL_DEVICES)] * (devices > 1)
+    notes = [note(Reason.SEVERAL_DEVICES)] * (devices > 1 and against == SECONDS)
+    second_of = _seconds(trials) if against == SECONDS else _second_metric(of.data, against)
     frames = []
     for group in of.data.scored_alike(of.data.sweeps).values():
-        tables = [_rows(sweep.measured, seconds, notes) for sweep in group]
+        tables = [_rows(sweep.measured, against, second_of, notes) for sweep in group]
         rows = pd.concat(tables, ignore_index=True)
-        known = rows.reindex(columns=list(PARETO_COLUMNS))
+        other = "second" if against == SECONDS else "seconds"
+        known = rows.reindex(columns=[n for n in PARETO_COLUMNS if n.partition("_")[0] != other])
         signs = {sweep.objective: sweep.sign for sweep in group}
         scores = known["score"] * known["objective"].map(signs).astype(float)
-        known["on_front"] = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
+        costs = rows.reindex(columns=["cost"])["cost"].to_numpy(float)
+        known["on_front"] = on_front(costs, scores.to_numpy(float))
         for at in np.flatnonzero(rows["is_pick"]):
             tied = np.isclose(rows["score"], rows["score"][at], rtol=TIE_TOLERANCE, atol=0.0)
             tied &= rows["objective"] == rows["objective"][at]
@@ -73,7 +92,7 @@ def pareto(of: Statistics) -> pd.DataFrame:
         # Of a setting that another one beats nothing is shown that a note could be about.
         beaten = ~is_ahead & (known["reason"] == "")
         known["note"] = [() if b else n for b, n in zip(beaten, known["note"], strict=True)]
-        frames.append(known.sort_values("seconds", kind="stable"))
+        frames.append(known.iloc[np.argsort(costs, kind="stable")])
     return pd.concat(frames, ignore_index=True)
 
 
@@ -89,28 +108,53 @@ def on_front(costs: Array, scores: Array) -> Any:
     return front
 
 
-def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
+_SecondOf = Callable[[Sweep], Mapping[str, Array]]  # columns of all configurations, `cost` of them
+
+
+def _seconds(trials: pd.DataFrame) -> _SecondOf:
     """Mean worker seconds of the trials of each configuration that finished and say it."""
     finished = trials[trials["status"] == "finished"]
     keys = [finished["objective"].astype(str), finished["config"]]
-    groups = worker_seconds(finished).groupby(keys)
-    means: dict[Any, float] = groups.mean().dropna().to_dict()
-    return means
+    means = worker_seconds(finished).groupby(keys).mean().to_dict()
+
+    def of(sweep: Sweep) -> Mapping[str, Array]:
+        spent = [means.get((sweep.objective, config), np.nan) for config in sweep.configs]
+        return dict.fromkeys(("seconds", "cost"), np.array(spent))
+
+    return of
 
 
-def _rows(
-    sweep: Sweep, seconds: Mapping[tuple[str, Any], float], notes: Sequence[Note]
-) -> pd.DataFrame:
+def _second_metric(data: StudyData, metric: str) -> _SecondOf:
+    """Levels of another metric; of the cost less is better."""
+    if metric == data.metric or metric not in data.trials:
+        scored = [SECONDS, *(m for m in METRIC if m in data.trials and m != data.metric)]
+        expected = f"{nearest(metric, scored)} Expected one of: {', '.join(scored)}"
+        raise RequestError(f"against: no other metric '{metric:.80}'.{expected}")
+    sign = 1.0 if mode_of(metric, None, None, "against") == "min" else -1.0
+    limits = METRIC[metric].limits if metric in METRIC else ANYWHERE
+
+    def of(sweep: Sweep) -> Mapping[str, Array]:
+        rescored = scored_by(sweep, data.trials, metric, data.hits.get(metric))
+        levels = config_levels(replace(rescored, limits=limits))
+        names = {"score": "second", "low": "second_low", "high": "second_high"}
+        columns = {name: levels[column] for column, name in names.items()}
+        return columns | {"cost": sign * levels["score"]}
+
+    return of
+
+
+def _rows(sweep: Sweep, against: str, second_of: _SecondOf, notes: Sequence[Note]) -> pd.DataFrame:
     """One row per configuration that takes part, by its row of the sweep; else why none does."""
     start: dict[str, Any] = {"objective": sweep.objective, "at": ""}
     start |= dict.fromkeys(("on_front", "by_fresh", "is_pick"), False)
     if why := sweep.no_score:
         return pd.DataFrame([{**start, **noted(why=why)}])
-    spent = np.array([seconds.get((sweep.objective, config), np.nan) for config in sweep.configs])
+    second = second_of(sweep)
     may = nameable_rows(sweep)
-    part = np.flatnonzero(may & np.isfinite(spent))
+    part = np.flatnonzero(may & np.isfinite(second["cost"]))
     if not part.size:
-        why = note(Reason.TIMES_UNKNOWN) if may.any() else why_no_best(sweep)
+        unknown = Reason.TIMES_UNKNOWN if against == SECONDS else Reason.SECOND_UNKNOWN
+        why = note(unknown, metric=against) if may.any() else why_no_best(sweep)
         return pd.DataFrame([{**start, **noted(*sweep.failures, why=why)}])
     levels = {name: values[part] for name, values in config_levels(sweep).items()}
     best = best_setting(sweep)
@@ -119,7 +163,8 @@ def _rows(
     noted_columns = {name: [value] * len(part) for name, value in notes_of.items()}
     is_pick = np.isin(part, [best.row] if best else [])
     overturned = is_pick & bool(best and best.row != best.first)
-    columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **noted_columns}
+    columns = {"config": sweep.configs[part], **levels, **noted_columns}
+    columns |= {name: values[part] for name, values in second.items()}
     level = sweep.sign * tuned_level(sweep, best) if best else np.nan
     columns |= {"by_fresh": overturned, "is_pick": is_pick}
     columns["when_tuned"] = np.where(is_pick, level, np.nan)
@@ -130,21 +175,26 @@ def _shown(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["on_front"].astype(bool) | frame["by_fresh"].astype(bool)]
 
 
-def pareto_figure(costs: pd.DataFrame, data: StudyData) -> Figure | None:
-    """Every configuration of `pareto` by seconds and score, the front filled; None of fewer than
-    two.
+def pareto_figure(costs: pd.DataFrame, data: StudyData, against: str = SECONDS) -> Figure | None:
+    """Every configuration of `pareto` by seconds, or a second metric, and score, the front filled;
+    None of fewer than two.
     """
-    known = costs[costs["seconds"].notna() & costs["score"].notna()]
+    is_timed = against == SECONDS
+    x_name = "seconds" if is_timed else "second"
+    known = costs[costs[x_name].notna() & costs["score"].notna()]
     front = known["on_front"].astype(bool)
     others = known[~front]
     drawn = pd.concat([known[front], others.sample(min(len(others), MAX_COSTS), random_state=0)])
-    if len(drawn) < 2 or not (drawn["seconds"] > 0).all():
+    if len(drawn) < 2 or (is_timed and not (drawn["seconds"] > 0).all()):
         return None
-    frame = drawn[["objective", "at", "seconds", "score", "on_front", "num_seeds"]]
+    frame = drawn[["objective", "at", x_name, "score", "on_front", "num_seeds"]]
     frame = frame.rename(columns={"score": "y"}).assign(at=charts.settings_at(data, drawn))
-    title, scale = data.metric_title, alt.Scale(type="log", zero=False, nice=False, padding=12)
-    x = alt.X("seconds:Q", title="worker seconds of a trial", scale=scale)
-    names = {"objective": "objective", "at": "setting", "y": title, "seconds": "worker seconds"}
+    title = data.metric_title
+    scale = alt.Scale(type="log" if is_timed else "linear", zero=False, nice=False, padding=12)
+    better = "less" if is_timed or mode_of(against, None, None, "against") == "min" else "more"
+    x_title = "worker seconds of a trial" if is_timed else f"{titled(against)}, {better} is better"
+    x = alt.X(f"{x_name}:Q", title=x_title, scale=scale)
+    names = {"objective": "objective", "at": "setting", "y": title, x_name: x_title}
     tips = charts.tips(**names, num_seeds="seeds")
     hue, form = charts.looks(data, frame)
     marks = [
@@ -154,11 +204,12 @@ def pareto_figure(costs: pd.DataFrame, data: StudyData) -> Figure | None:
         .encode(x, charts.score_axis(title), hue, form, tooltip=tips)
         for condition, filled, size in (("false", False, 30), ("true", True, 70))
     ]
+    title = "Accuracy against cost" if is_timed else f"{data.metric} against {against}"
     return Figure(
-        name="pareto",
-        title="Accuracy against cost",
-        caption="A point is a configuration. Filled: none scored alike is cheaper and as good, or "
-        "better and as cheap, by the means over the seeds, but for ties with the best.",
+        name="pareto" if is_timed else "front",
+        title=title,
+        caption="A point is a configuration. Filled: none scored alike is as good in both and "
+        "better in one, by the means over the seeds, but for ties with the best.",
         chart=charts.layers(marks),
         data=costs,
     )
@@ -204,4 +255,48 @@ PARETO = Statistic(
     has_notes=False,
     figures=lambda context: [pareto_figure(context.compute(pareto), context.data)],
     formulas={"accuracy against cost": PARETO_COLUMNS},
+)
+
+
+def pareto_of(against: str) -> Statistic:
+    """`PARETO` against the seconds or another metric."""
+    if against == SECONDS:
+        return PARETO
+    means = "the second metric: mean over the seeds. It was weighed too, so it is optimistic"
+    second = Column(against, between("second"), means)
+    return replace(
+        PARETO,
+        name="front",
+        title=f"{{metric}} against {against}",
+        header=f"{{metric}} against {titled(against)}, with 95 % intervals{{images}}",
+        options=lambda _: {"against": against},
+        columns=tuple(second if each.header == "seconds" else each for each in PARETO.columns),
+        intro="Settings that no other one beats in both metrics, and what fresh seeds name",
+        figures=lambda context: [
+            pareto_figure(context.compute(pareto, against=against), context.data, against)
+        ],
+    )
+
+
+def titled(metric: str) -> str:
+    """A metric and its unit."""
+    unit = unit_of(metric)
+    return f"{metric} ({unit})" if unit else metric
+
+
+def _second_of(context: ReportContext) -> list[Statistic]:
+    """The front of a search with a second metric, which a report has beside that of the cost."""
+    second = context.data.second_objective
+    return [pareto_of(second)] if second not in ("", SECONDS) else []
+
+
+FRONT = Statistic(
+    name="front",
+    tables=lambda context: [
+        table for each in _second_of(context) for table in each.tables_of(context)
+    ],
+    figures=lambda context: [
+        figure for each in _second_of(context) for figure in each.figures(context)
+    ],
+    has_notes=False,
 )

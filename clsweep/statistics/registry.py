@@ -86,7 +86,7 @@ SECTIONS = (
     SectionOutline(
         "recommendation",
         "What should be set?",
-        (recommend.RECOMMEND_IN_REPORT, pareto.PARETO, recommend.CONFIRMATION),
+        (recommend.RECOMMEND_IN_REPORT, pareto.PARETO, pareto.FRONT, recommend.CONFIRMATION),
     ),
     SectionOutline(
         "search",

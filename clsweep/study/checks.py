@@ -22,6 +22,7 @@ from clsweep.catalog.ownership import (
     switched_off_by,
     without_other_encoders,
 )
+from clsweep.catalog.rows import SECONDS
 from clsweep.display.numbers import setting
 from clsweep.errors import nearest
 from clsweep.study.check_training import Draft, TrainingChecks
@@ -206,7 +207,9 @@ class _ObjectiveChecks(TrainingChecks):
 
 def check_metric(draft: Draft, objectives: Sequence[Objective]) -> None:
     """A metric that an objective does not take would be missing from every trial of it."""
-    metric, dataset = METRIC[draft.sections.metric.name], draft.dataset
+    dataset, second = draft.dataset, draft.sections.search.second_objective
+    chosen: dict[Keys, str] = {("metric", "name"): draft.sections.metric.name}
+    chosen |= {("search", "objectives", 1): second} if second in METRIC else {}
     of_data = {"dataset": dataset.name, "num_classes": dataset.num_classes}
     taken = {
         o.name: [
@@ -215,16 +218,17 @@ def check_metric(draft: Draft, objectives: Sequence[Objective]) -> None:
         ]
         for o in objectives
     }  # fmt: skip
-    without = [name for name, each in taken.items() if metric not in each]
-    if without:
-        shared = [m.name for m in METRICS if all(m in each for each in taken.values())]
-        by = ", ".join(["dataset", *metric.owns, metric.part or "framework", "epochs"])
-        unread = f" (not read: {dataset.unread})" if dataset.unread else ""
-        draft.error(
-            ("metric", "name"),
-            f"expected one that every objective has: {', '.join(shared) or 'none'}; given "
-            f"{metric.name}, which '{without[0]}' lacks by its {by}{unread}",
-        )
+    for at, metric in ((at, METRIC[name]) for at, name in chosen.items()):
+        without = [name for name, each in taken.items() if metric not in each]
+        if without:
+            shared = [m.name for m in METRICS if all(m in each for each in taken.values())]
+            by = ", ".join(["dataset", *metric.owns, metric.part or "framework", "epochs"])
+            unread = f" (not read: {dataset.unread})" if dataset.unread else ""
+            draft.error(
+                at,
+                f"expected one that every objective has: {', '.join(shared) or 'none'}; given "
+                f"{metric.name}, which '{without[0]}' lacks by its {by}{unread}",
+            )
 
 
 def _check_dataset(draft: Draft) -> None:
@@ -296,7 +300,7 @@ def _check_search(draft: Draft) -> None:
     """A search that learns from its scores would choose by the test images, and its best score
     would be no test score any more. A race leaves out seeds of bad configurations: there must be
     some to leave out, and no sampler that goes by their means. Only a search that chooses can weigh
-    the cost, of trials that ran to their end.
+    a second objective, of trials that ran to their end.
     """
     search, seeds = draft.sections.search, draft.sections.seeds
     method, scheduler = search.method, draft.sections.scheduler.name
@@ -338,17 +342,33 @@ def _check_search(draft: Draft) -> None:
         draft.error(("search", "budget", "gpu_hours"), "the trials have no GPU. Expected hours")
     if search.budget and search.budget.min_gain is not None:
         _check_min_gain(draft, search.budget.min_gain)
-    if search.cost != "none" and method not in LIVE_METHODS:
+    if search.objectives:
+        _check_objectives(draft, search.objectives)
+
+
+def _check_objectives(draft: Draft, objectives: Sequence[str]) -> None:
+    """Of a search: what it looks for the front of."""
+    at, metric = ("search", "objectives"), draft.sections.metric.name
+    method, scheduler = draft.sections.search.method, draft.sections.scheduler.name
+    live = " or ".join(LIVE_METHODS)
+    first, second = objectives
+    known = [SECONDS, *METRIC]
+    if first != metric:
+        draft.error((*at, 0), f"expected {metric}, the study's metric, given {first!r:.80}")
+    if second not in known or second == metric:
+        expected = f"expected {SECONDS} or a metric beside {metric}"
+        draft.error((*at, 1), f"{expected}, given {second!r:.80}.{nearest(second, known)}")
+    if method not in LIVE_METHODS:
         draft.error(
-            ("search", "cost"),
-            f"{method} chooses nothing by scores or costs. Expected none, or search.method {live}; "
-            "clsweep pareto shows the front of any study",
+            at,
+            f"{method} chooses nothing by scores. Expected none, or search.method {live}; clsweep "
+            "pareto shows the front of any study",
         )
-    elif search.cost != "none" and scheduler != "fifo":
+    elif scheduler != "fifo":
         draft.error(
             ("scheduler", "name"),
-            f"{scheduler} judges by the metric alone, and search.cost is {search.cost}. Expected "
-            "fifo, or search.cost none",
+            f"{scheduler} judges by the metric alone, and search.objectives has {second} too. "
+            "Expected fifo, or no search.objectives",
         )
 
 
@@ -360,8 +380,8 @@ def _check_min_gain(draft: Draft, min_gain: float | str) -> None:
             f"{search.method} tries its whole sample. Expected search.method "
             f"{' or '.join(LIVE_METHODS)}",
         )
-    if search.cost != "none":
-        draft.error(at, f"what is gained in the metric and in {search.cost} is no one number")
+    if second := search.second_objective:
+        draft.error(at, f"what is gained in the metric and in {second} is no one number")
     if min_gain == "noise" and len(draft.sections.seeds) < 2:
         draft.error(at, "one seed does not show the noise. Expected a number, or 2 seeds")
 

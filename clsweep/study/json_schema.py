@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clsweep.catalog import COMPONENT, DATASET, METRIC, OBJECTIVE_PARTS, PARAM, Param
+from clsweep.catalog.rows import SECONDS
 from clsweep.study.schema import StudySections
 
 Schema = dict[str, Any]
@@ -82,6 +83,8 @@ def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
         docs = [row.doc for row in rows.values()]  # a text that editors show beside each
         choices = {"enum": list(rows), "markdownEnumDescriptions": docs}
         sections[section]["properties"][key] |= choices
+    searched = sections["SearchSection"]["properties"]["objectives"]
+    searched["items"] = {"enum": [*METRIC, SECONDS]}
     parts = sections["ObjectiveSection"].pop("required")
     ways = [{"required": parts, "properties": {"trainer": False}}, {"required": ["trainer"]}]
     sections["ObjectiveSection"]["oneOf"] = ways

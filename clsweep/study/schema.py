@@ -26,6 +26,7 @@ from pydantic import (
 
 from clsweep.catalog import COMPONENT, DATASET, METRIC, OBJECTIVE_PARTS, PARAM
 from clsweep.catalog.ownership import aliases
+from clsweep.catalog.rows import SECONDS
 from clsweep.catalog.trainers import trainer_name
 from clsweep.data.locations import DataPlace, secret_in
 from clsweep.display.numbers import setting
@@ -242,11 +243,17 @@ class SearchSection(_Section):
     # configurations; each runs on every seed
     trials_per_objective: Annotated[StrictInt, Field(ge=1)] | None = None
     seed: Seed = 0
-    # what tpe and gp keep low beside the metric: they look for configurations on the front of both
-    cost: Literal["none", "seconds"] = "none"
+    # of tpe and gp: the study's metric, and another one or the seconds of a trial. They look for
+    # configurations on the front of both
+    objectives: Annotated[tuple[StrictStr, ...], Field(min_length=2, max_length=2)] = ()
     first: tuple[dict[StrictStr, object], ...] = ()  # points that are tried before all others
     from_: tuple[StrictStr, ...] = Field(default=(), alias="from")  # results folders to learn from
     budget: BudgetSection | None = None
+
+    @property
+    def second_objective(self) -> str:
+        """What is weighed beside the metric: another one or `seconds`; empty: nothing."""
+        return self.objectives[1] if self.objectives else ""
 
 
 class SchedulerSection(_Section):
@@ -388,6 +395,13 @@ class StudySections(_Section):
     plugins: dict[StrictStr, StrictStr] = {}  # digests, by name
 
     @property
+    def goals(self) -> dict[str, str]:
+        """What a search looks for, and whether more or less is better; the study's metric first."""
+        second = self.search.second_objective
+        modes = {m.name: m.mode for m in METRIC.values()} | {SECONDS: "min"}
+        return {name: modes[name] for name in (self.metric.name, second) if name}
+
+    @property
     def val_fraction(self) -> float | None:
         """Share of the training images held out to be scored; None: the test split is scored."""
         is_test = self.evaluation.score_on == "test"
@@ -422,7 +436,6 @@ _EXPECTED = {
     "model_type": "a mapping",
     "tuple_type": "a list",
     "list_type": "a list",
-    "too_short": "at least one entry",
     "string_pattern_mismatch": "letters, digits, '.', '_' and '-' only",
 }
 _BOUNDS = {
@@ -453,6 +466,10 @@ def explained(error: Any, section: Keys = ()) -> tuple[Keys, str]:
     if kind in _BOUNDS:
         bound, sign = _BOUNDS[kind]
         return keys, f"expected a value {sign} {setting(context[bound])}, given {given!r:.80}"
+    if kind == "too_short":
+        least = context["min_length"]
+        entries = "one entry" if least == 1 else f"{least} entries"
+        return keys, f"expected at least {entries}, given {given!r:.80}"
     if kind == "too_long":
         return keys, f"expected at most {context['max_length']:,} entries, given {len(given):,}"
     if kind == "string_too_long":

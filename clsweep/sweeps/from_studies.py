@@ -106,9 +106,15 @@ def of_studies(
         confirmable=_confirmable(named, name),
         confirming={study.path: _confirming(study) for study in studies},
         contrasts=contrasts,
+        search_objectives=_search_objectives(studies),
         base=_base_of(named),
         hits={m: TrialHits(partial(_hits, named, m)) for m in metrics if images == NEW},
     )
+
+
+def _search_objectives(studies: Sequence[StudyTables]) -> tuple[str, ...]:
+    searches = [study.study.get("search") or {} for study in studies]
+    return tuple(dict.fromkeys(name for each in searches for name in each.get("objectives") or ()))
 
 
 def _question_of(study: StudyTables) -> str:

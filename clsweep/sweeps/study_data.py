@@ -73,6 +73,7 @@ class StudyData:
     confirmable: Mapping[str, str] = field(default_factory=dict)
     # Results folder -> what `clsweep confirm` would run in it.
     confirming: Mapping[str, Confirming] = field(default_factory=dict)
+    search_objectives: tuple[str, ...] = ()  # what searches looked for the front of
     references: pd.DataFrame = field(default_factory=pd.DataFrame)
     histograms: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -83,6 +84,11 @@ class StudyData:
     def spaces(self) -> tuple[Sweep, ...]:
         """The sweeps by what speaks for the space as a whole (`Sweep.of_space`)."""
         return tuple(sweep.of_space for sweep in self.sweeps)
+
+    @property
+    def second_objective(self) -> str:
+        """What a search has weighed beside the metric; empty: nothing."""
+        return next((name for name in self.search_objectives if name != self.metric), "")
 
     @cached_property
     def unmeasured(self) -> tuple[Sweep, ...]:

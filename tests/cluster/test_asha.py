@@ -52,7 +52,7 @@ def config_of(objectives=("a",), epochs=20, grace=1, factor=3, first_seed=5):
 def journals(path, objectives, num_configs, mode="max"):
     """The driver's side: every configuration runs."""
     storage = open_storage(str(path), alone=True)
-    made = {name: Journal(storage, name, mode, SPACE, key="config") for name in objectives}
+    made = {name: Journal(storage, name, [mode], SPACE, key="config") for name in objectives}
     for journal in made.values():
         for config in range(num_configs):
             journal.start({"config": config}, {"x": 0.5})

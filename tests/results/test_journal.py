@@ -24,7 +24,7 @@ PARAMS = {"tau": 0.1 + 0.2, "num_views": 3, "lr_rule": "sqrt", "epochs": 9}
 
 
 def made(path, mode="max", alone=True):
-    return Journal(open_storage(str(path), alone=alone), "dcl", mode, SPACE, key="trial_id")
+    return Journal(open_storage(str(path), alone=alone), "dcl", [mode], SPACE, key="trial_id")
 
 
 def named(number):
@@ -169,11 +169,11 @@ def test_a_hyperparameter_more_leaves_the_entries_of_before_as_they_are(tmp_path
     filled(tmp_path / "journal", 1)
     grown = {**SPACE, "lr": CategoricalDistribution((0.1, 0.3))}
     storage = open_storage(str(tmp_path / "journal"))
-    Journal(storage, "dcl", "max", grown, key="trial_id").start(named(1), {**PARAMS, "lr": 0.3})
+    Journal(storage, "dcl", ["max"], grown, key="trial_id").start(named(1), {**PARAMS, "lr": 0.3})
     assert [trial.params.get("lr") for trial in read(tmp_path / "journal")] == [None, 0.3]
-    Journal(storage, "byol", "max", SPACE, key="config").start({"config": 0}, PARAMS)
+    Journal(storage, "byol", ["max"], SPACE, key="config").start({"config": 0}, PARAMS)
     with pytest.raises(RequestError, match="entry 0 lacks a value"):
-        Journal(storage, "byol", "max", grown, key="config")
+        Journal(storage, "byol", ["max"], grown, key="config")
 
 
 def test_a_row_that_says_otherwise_is_a_new_entry(tmp_path):
@@ -187,7 +187,7 @@ def test_a_row_that_says_otherwise_is_a_new_entry(tmp_path):
 
 
 def test_entries_come_in_the_order_of_their_names(tmp_path):
-    journal = Journal(open_storage(str(tmp_path / "journal")), "dcl", "min", SPACE, key="config")
+    journal = Journal(open_storage(str(tmp_path / "journal")), "dcl", ["min"], SPACE, key="config")
     for config in (11, 2, 7):
         journal.start({"config": config}, PARAMS)
     assert list(journal.entries()) == [2, 7, 11]

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import clsweep
 from clsweep.analysis import recommend, sweep
 from clsweep.analysis.noise import noise_of
+from clsweep.errors import RequestError
 from clsweep.statistics import pareto as question
 from clsweep.statistics.pareto import on_front
 from tests.planted import planted
@@ -86,6 +88,62 @@ def test_of_a_metric_that_is_better_when_less_the_least_is_on_the_front():
     table = clsweep.analyse(timeless, metric="loss", mode="min", params=["width"]).pareto()
     assert not table["on_front"].any()
     assert "not recorded" in table["note"].iloc[0]
+
+
+def second_trials():
+    """Beside the score, which rises with the width, two more that are measured: one that falls with
+    it, of which less is better, and one that rises and falls.
+    """
+    frame = trials()
+    away = np.abs(np.log2(frame["width"] / 32))
+    noise = np.random.default_rng(0).normal(0, 0.1, len(frame))
+    return frame.assign(uniformity=-3 + frame["width"] / 100, linear_top1=90 - 5 * away + noise)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [("uniformity", {8, 16, 32, 64}), ("linear_top1", {32, 64})],
+)
+def test_against_another_metric_the_front_is_what_nothing_dominates_in_both(metric, expected):
+    frame = second_trials()
+    opened = clsweep.analyse(frame[frame["objective"] == "a"], params=["width"])
+    table = opened.pareto(against=metric)
+    front = table[table["on_front"]]
+    assert {int(at.removeprefix("width=")) for at in front["at"]} == expected
+    assert "seconds" not in table
+    means = frame[frame["objective"] == "a"].groupby("config")[metric].mean()
+    assert table.set_index("config")["second"].to_dict() == pytest.approx(means.to_dict())
+    measured = table[["second", "second_low", "second_high"]].to_numpy()
+    alone = clsweep.analyse(
+        frame[frame["objective"] == "a"], metric=metric, params=["width"]
+    ).pareto()
+    own = alone.set_index("config").loc[table["config"], ["score", "low", "high"]].to_numpy()
+    np.testing.assert_allclose(measured, own)
+    shown = question.pareto_of(metric).shown(table, opened.data, 1.0)
+    assert metric in shown
+
+
+def test_a_second_metric_is_one_that_the_trials_have():
+    opened = clsweep.analyse(second_trials(), params=["width"])
+    for metric, words in (
+        (
+            "uniformty",
+            "no other metric .uniformty.. Did you mean .uniformity.\\? Expected one of: s",
+        ),
+        ("knn_top1", "no other metric 'knn_top1'"),
+        ("wall_time_s", "nothing says which"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            opened.pareto(against=metric)
+
+
+def test_a_metric_that_half_of_the_trials_lack_is_that_of_the_others():
+    frame = second_trials()
+    frame.loc[frame["objective"] == "b", "uniformity"] = np.nan
+    table = clsweep.analyse(frame, params=["width"]).pareto(against="uniformity")
+    assert set(table[table["on_front"]]["objective"]) == {"a"}
+    [why] = table[table["objective"] == "b"]["note"].unique()
+    assert why == "uniformity not recorded"
 
 
 def test_seeds_that_failed_leave_a_configuration_out():

@@ -230,7 +230,7 @@ OWN = "objectives.simclr.base.lr=0.3"
         ("factors.dataset.cifar10.image_size=64", "expected on imagefolder, "),
         ("factors.dataset.cifar10.cache=/x", "has no effect: cifar10 needs no cache"),
         ("base.width=8", "Expected: factors.encoder.wide.width"),
-        ("search.cost=seconds", "grid chooses nothing by scores or costs"),
+        ("search.objectives=[knn_top1, seconds]", "grid chooses nothing by scores"),
         ("scheduler.confidence=0.9", "expected with name: racing only"),
         ("checkpoints={keep: none, every_s: 3}", "expected with keep: last or best only"),
         ("resources.images_on=gpu", "expected auto, as the trials have no GPU"),
