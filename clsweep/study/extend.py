@@ -25,8 +25,9 @@ from clsweep.errors import MAX_LINES, StudyError
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import Document, Keys, parse_document, require_same
 from clsweep.study.factors import split_name
-from clsweep.study.schema import LIVE_METHODS, ContrastSection, explained, parse_sections
+from clsweep.study.schema import LIVE_METHODS, ContrastSection
 from clsweep.study.space import parse_dimension
+from clsweep.study.typed_sections import explained, parse_sections
 
 ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection
-from itertools import islice
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,20 +18,16 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 
-from clsweep.catalog import COMPONENT, DATASET, METRIC, OBJECTIVE_PARTS, PARAM
-from clsweep.catalog.ownership import aliases
+from clsweep.catalog import DATASET, METRIC, OBJECTIVE_PARTS
 from clsweep.catalog.rows import SECONDS
 from clsweep.catalog.trainers import trainer_name
 from clsweep.data.locations import DataPlace, secret_in
 from clsweep.display.numbers import setting
-from clsweep.errors import MAX_LINES, StudyError, nearest
-from clsweep.study.document import Document, Keys, dotted
-from clsweep.study.factors import cell_document, check_factors
+from clsweep.errors import nearest
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -252,7 +247,7 @@ class SearchSection(_Section):
 
     @property
     def second_objective(self) -> str:
-        """What is weighed beside the metric: another one or `seconds`; empty: nothing."""
+        """Another metric, or `seconds`, that is weighed beside the study's; empty: nothing."""
         return self.objectives[1] if self.objectives else ""
 
 
@@ -396,7 +391,7 @@ class StudySections(_Section):
 
     @property
     def goals(self) -> dict[str, str]:
-        """What a search looks for, and whether more or less is better; the study's metric first."""
+        """Metric -> mode of what a search looks for, or `seconds`; the study's metric first."""
         second = self.search.second_objective
         modes = {m.name: m.mode for m in METRIC.values()} | {SECONDS: "min"}
         return {name: modes[name] for name in (self.metric.name, second) if name}
@@ -406,98 +401,6 @@ class StudySections(_Section):
         """Share of the training images held out to be scored; None: the test split is scored."""
         is_test = self.evaluation.score_on == "test"
         return None if is_test else float(self.dataset.val_fraction)
-
-
-def parse_sections(document: Document) -> StudySections:
-    """The document's sections in their types; of a study with factors those of its first cell.
-
-    Raises:
-        StudyError: one line per mistake: place, dotted key, expected, given, nearest name.
-    """
-    if cells := check_factors(document):
-        sections = [parse_sections(cell_document(document, cell)) for cell in cells]
-        return sections[0]
-    try:
-        return StudySections.model_validate(document.tree)
-    except ValidationError as error:
-        errors = islice(error.errors(), MAX_LINES)
-        lines = [document.error(keys, message) for keys, message in map(explained, errors)]
-        raise StudyError("\n".join(dict.fromkeys(lines))) from None
-
-
-# pydantic's error types in the words of a study file; the others speak for themselves.
-_EXPECTED = {
-    "int_type": "an integer",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "string_type": "a text",
-    "bool_type": "true or false",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "string_pattern_mismatch": "letters, digits, '.', '_' and '-' only",
-}
-_BOUNDS = {
-    "greater_than": ("gt", ">"),
-    "greater_than_equal": ("ge", ">="),
-    "less_than": ("lt", "<"),
-    "less_than_equal": ("le", "<="),
-}
-
-
-def explained(error: Any, section: Keys = ()) -> tuple[Keys, str]:
-    """Keys and message of one pydantic error, of a whole study or of an entry of a section."""
-    keys: Keys = error["loc"]
-    kind, given, context = error["type"], error["input"], error.get("ctx", {})
-    if kind == "extra_forbidden":
-        known = _known_keys(section or keys[:-1])
-        return keys, f"unknown key.{_nearest_key(keys, known)} Expected: {', '.join(known)}"
-    if kind == "missing":
-        known = [*(DATASET if keys == ("dataset", "name") else COMPONENT.get(str(keys[-1]), ()))]
-        named = f". Expected one of: {', '.join(known)}" if known else ""
-        return keys, f"this key is missing{named}"
-    if kind == "value_error":
-        return keys, str(context["error"])
-    if kind == "literal_error":
-        known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-        hint = nearest(given, known) if isinstance(given, str) else ""
-        return keys, f"expected {context['expected']}, given {given!r:.80}.{hint}"
-    if kind in _BOUNDS:
-        bound, sign = _BOUNDS[kind]
-        return keys, f"expected a value {sign} {setting(context[bound])}, given {given!r:.80}"
-    if kind == "too_short":
-        least = context["min_length"]
-        entries = "one entry" if least == 1 else f"{least} entries"
-        return keys, f"expected at least {entries}, given {given!r:.80}"
-    if kind == "too_long":
-        return keys, f"expected at most {context['max_length']:,} entries, given {len(given):,}"
-    if kind == "string_too_long":
-        expected = f"expected at most {context['max_length']} characters"
-        return keys, f"{expected}, given {len(given):,}: {given!r:.80}"
-    return keys, f"expected {_EXPECTED.get(kind, error['msg'])}, given {given!r:.80}"
-
-
-def _nearest_key(keys: Keys, known: list[str]) -> str:
-    """The key that may be meant: of a hyperparameter, where it would be one."""
-    name, others = str(keys[-1]), aliases()
-    if "base" in known and (name in PARAM or name in others):
-        return f" Did you mean '{dotted((*keys[:-1], 'base', others.get(name, name)))}'?"
-    return nearest(name, known)
-
-
-def _known_keys(section: Keys) -> list[str]:
-    """The keys that the section at these keys may have."""
-    model: Any = StudySections
-    if section[:1] == ("objectives",):
-        model = ObjectiveSection
-    elif section[:1] == ("contrasts",):
-        model = ContrastSection
-    elif section:
-        annotation = StudySections.model_fields[str(section[0])].annotation
-        inside = get_args(annotation) or (annotation,)
-        model = next((part for part in inside if hasattr(part, "model_fields")), model)
-    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _choice(part: str, name: str, known: Collection[str]) -> str:

@@ -87,7 +87,7 @@ class StudyData:
 
     @property
     def second_objective(self) -> str:
-        """What a search has weighed beside the metric; empty: nothing."""
+        """Another metric, or `seconds`, that a search has weighed beside this one; or empty."""
         return next((name for name in self.search_objectives if name != self.metric), "")
 
     @cached_property
