@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +17,9 @@ OWN_LABELS = {"trial_id", "objective", "config", "seed"}
 ENDED = ("finished", "stopped", "failed")
 _LARGEST = 1e60  # settings beyond it are texts: no axis holds them
 _DECIMALS = re.compile(r"[+-]?[0-9]+\.[0-9]+")
+
+
+MAX_REPORTS = 10_000  # of a metric: what is reported more often is of steps
 
 
 @dataclass(kw_only=True)
@@ -67,6 +71,16 @@ class ForeignSweep:
     mixed: bool = False
     by_step: bool = False
     notes: list[str] = field(default_factory=list)
+
+
+def reports_by_epoch(reports: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """The finite results of each report, without metrics of more than `MAX_REPORTS`."""
+    number = Counter(name for report in reports for name in report)
+    known = {name for name in number if number[name] <= MAX_REPORTS}
+    return [
+        {name: value for name, value in report.items() if name in known and math.isfinite(value)}
+        for report in (reports if known else ())
+    ]
 
 
 def count_in_epochs(trials: Collection[ForeignTrial]) -> bool:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from clsweep.sweeps.foreign_sweep import ENDED, ForeignSweep, ForeignTrial, parse_settings
+from clsweep.sweeps.foreign_sweep import (
+    ENDED,
+    MAX_REPORTS,
+    ForeignSweep,
+    ForeignTrial,
+    parse_settings,
+    reports_by_epoch,
+)
 from clsweep.sweeps.parsing import parse_text
 from clsweep.sweeps.source_files import (
     is_sqlite,
@@ -31,6 +38,12 @@ _OPTUNA_TAGS = ("param_directions", "param_internal_val_", "numbers")
 _DIRECTION_TAG, _MODES = "optuna.study_direction", {"MAXIMIZE": "max", "MINIMIZE": "min"}
 _PARTS = ("tags", "params", "metrics")  # folders of a run
 _INFINITE = 1.7e308  # as a database has it
+# Metrics that were reported more often than once, and not at each step.
+_HISTORY = """
+SELECT run_uuid, key, step, value FROM metrics JOIN (
+  SELECT run_uuid, key FROM metrics GROUP BY run_uuid, key HAVING COUNT(*) BETWEEN 2 AND ?
+) USING (run_uuid, key) WHERE NOT is_nan ORDER BY timestamp
+"""
 
 _Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
 
@@ -108,11 +121,17 @@ def _trial(
     tags: Mapping[str, str],
     params: Mapping[str, str],
     metrics: Mapping[str, float],
+    history: Iterable[tuple[str, int, float]],
 ) -> ForeignTrial:
     """A run. One that clsweep logged tells itself how it ended, and the results of the whole trial.
 
     about: its experiment, its own name, its status.
+    metrics: the last value of each.
+    history: metric, step and value of all, as they were reported.
     """
+    by_step: dict[int, dict[str, float]] = {}
+    for metric, step, value in history:
+        by_step.setdefault(step, {})[metric] = value
     group, name, status = about
     if _OPTUNA_TAGS[0] in tags:
         status = "PRUNED" if status in ("KILLED", "5") else status
@@ -129,6 +148,7 @@ def _trial(
         settings={**params},
         results=whole if whole and _STATUS_TAG in tags else results,
         labels={"run_name": name or "", **own},
+        reports=reports_by_epoch([by_step[step] for step in sorted(by_step)]),
     )
 
 
@@ -141,6 +161,9 @@ def _runs_of_database(source: Path) -> _Runs:
             tables.append(values)
             for run, key, value in base.execute(f"SELECT run_uuid, key, value FROM {table}"):
                 values.setdefault(run, {})[key] = value
+        history: dict[str, list[tuple[str, int, float]]] = {}
+        for run, *report in base.execute(_HISTORY, (MAX_REPORTS,)):
+            history.setdefault(run, []).append(tuple(report))
         runs = base.execute(
             "SELECT r.run_uuid, e.name, r.name, r.status FROM runs r JOIN experiments e "
             "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "
@@ -149,7 +172,8 @@ def _runs_of_database(source: Path) -> _Runs:
     trials: _Runs = {}
     for run, *about in runs:
         tags, params, metrics = (values.get(run, {}) for values in tables)
-        trials[run] = _trial(tuple(about), tags, params, metrics), tags
+        own = history.get(run, ())
+        trials[run] = _trial(tuple(about), tags, params, metrics, own), tags
     return trials
 
 
@@ -188,8 +212,11 @@ def _runs_of_files(source: Path) -> tuple[_Runs, int]:
                 continue
             about = str(of.get("name", folder.parent.name)), run.get("run_name"), str(run["status"])
             tags, params, metrics = map(_texts, parts[1:])
-            last = {name: _last_value(text) for name, text in metrics.items()}
-            runs.append((run["start_time"] or 0, name, (_trial(about, tags, params, last), tags)))
+            values = {name: _values(text) for name, text in metrics.items()}
+            last = {of: max(given, default=(0, 0, math.nan))[-1] for of, given in values.items()}
+            history = ((of, step, x) for of, given in values.items() for step, _, x in given)
+            trial = _trial(about, tags, params, last, history)
+            runs.append((run["start_time"] or 0, name, (trial, tags)))
     if not runs:
         raise ValueError("no runs below it (EXPERIMENT/RUN/meta.yaml)")
     return {name: run for _, name, run in sorted(runs, key=lambda item: item[:2])}, lost
@@ -208,15 +235,15 @@ def _texts(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8").strip() for path in files}
 
 
-def _last_value(text: str) -> float:
-    """The value of the latest step, of several the last, of these the highest: as MLflow's own.
+def _values(text: str) -> list[tuple[int, int, float]]:
+    """Step, time and value of each report, in this order: MLflow's own last value is the last one.
     A line that was cut off is none; before MLflow 1.0 they had no step.
     """
     lines = [line.split() for line in text.splitlines()]  # time, value, step, and of a data set 2
     size = min(max(map(len, lines), default=0), 3)
-    whole = [
-        (*map(int, line[2:3]), int(line[0]), float(line[1]))
-        for line in lines
-        if len(line) >= size > 1
-    ]
-    return max(whole, default=(math.nan,))[-1]
+    whole = [line for line in lines if len(line) >= size > 1]
+    whole.sort(key=lambda line: (int(line[0]), float(line[1])))
+    return sorted(
+        (int(line[2]) if size > 2 else number, int(line[0]), float(line[1]))
+        for number, line in enumerate(whole)
+    )

@@ -14,6 +14,7 @@ from clsweep.sweeps.foreign_sweep import (
     ForeignTrial,
     count_in_epochs,
     parse_settings,
+    reports_by_epoch,
 )
 from clsweep.sweeps.parsing import flatten, numeric_results
 from clsweep.sweeps.source_files import (
@@ -93,7 +94,7 @@ def _trial(
         settings=flatten({n: v for n, v in config.items() if not n.startswith("_")}),
         results=last,
         labels=labels,
-        reports=results,
+        reports=reports_by_epoch(results),
         length=max(step for _, step, _ in reports) + 1,
     )
 

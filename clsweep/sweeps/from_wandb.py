@@ -21,6 +21,7 @@ from clsweep.sweeps.foreign_sweep import (
     ForeignTrial,
     count_in_epochs,
     parse_settings,
+    reports_by_epoch,
 )
 from clsweep.sweeps.from_ray import BOOKKEEPING
 from clsweep.sweeps.parsing import flatten, numeric_results, parse_text
@@ -128,7 +129,7 @@ def _drop_empty_cells(trials: Sequence[ForeignTrial]) -> list[str]:
 
 def _join_rows(rows: Mapping[str, ForeignTrial], *, is_table: bool) -> list[ForeignTrial]:
     """One trial a run. A run that was resumed has a file each time, which does not say whether it
-    began anew, so its length is not known.
+    began anew, so its length is not known, and neither are its reports.
 
     Raises:
         RequestError: a table has different values of one run.
@@ -140,8 +141,9 @@ def _join_rows(rows: Mapping[str, ForeignTrial], *, is_table: bool) -> list[Fore
         if is_table and earlier != trial:
             raise RequestError(f"{at}: the run {name} stands twice, with different values")
         settings, results = earlier.settings | trial.settings, earlier.results | trial.results
-        length = trial.length if is_table or name not in trials else None
-        trials[name] = replace(trial, settings=settings, results=results, length=length)
+        if not is_table and name in trials:
+            trial = replace(trial, length=None, reports=())
+        trials[name] = replace(trial, settings=settings, results=results)
     return [*trials.values()]
 
 
@@ -235,7 +237,8 @@ class _NamedNumbers(ast.NodeTransformer):
 
 
 def _offline(file: Path) -> ForeignTrial:
-    """The run of one file, with the last value of each metric."""
+    """The run of one file, with the last value of each metric and those of its history."""
+    history: list[dict[str, float]] = []
     config: dict[str, Any] = {}
     last: dict[str, Any] = {}
     labels = {"id": file.stem.removeprefix("run-")}
@@ -253,7 +256,10 @@ def _offline(file: Path) -> ForeignTrial:
         elif kind == "summary":
             last |= flatten(values_of_items(record.summary.update))  # acc.max beside acc
         elif kind == "history":
-            last |= values_of_items(record.history.item)
+            last |= (values := values_of_items(record.history.item))
+            plain = {name: value for name, value in values.items() if not name.startswith("_")}
+            history.append(numeric_results(plain))
         elif kind == "exit":
             state = "failed" if record.exit.exit_code else "finished"
-    return _trial({"config": config, "summary": last, "state": state, **labels}, str(file))
+    trial = _trial({"config": config, "summary": last, "state": state, **labels}, str(file))
+    return replace(trial, reports=reports_by_epoch(history))

@@ -6,6 +6,7 @@ import pytest
 
 import clsweep
 from clsweep.errors import RequestError
+from clsweep.sweeps.foreign_sweep import reports_by_epoch
 from tests.planted import planted
 
 
@@ -42,27 +43,105 @@ def test_epochs_without_the_metric_are_refused(folder):
         clsweep.open_results(folder).fidelity()
 
 
-def test_an_import_keeps_the_reports_of_finished_trials(tmp_path, cli_command):
+GRID = [(lr, seed) for lr in (0.1, 0.2, 0.3) for seed in (0, 1, 2)]
+
+
+def score(lr, seed, step):
+    return lr * (step + 1) + 0.01 * seed
+
+
+def run_optuna(folder):
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage = f"sqlite:///{tmp_path / 'a.db'}"
-    grid = {"lr": [0.1, 0.2, 0.3], "seed": [0, 1, 2]}
-    study = optuna.create_study(
-        storage=storage, direction="maximize", sampler=optuna.samplers.GridSampler(grid)
-    )
+    sampler = optuna.samplers.GridSampler({"lr": [0.1, 0.2, 0.3], "seed": [0, 1, 2]})
+    file = folder / "a.db"
+    study = optuna.create_study(storage=f"sqlite:///{file}", direction="maximize", sampler=sampler)
 
-    def score(trial):
+    def objective(trial):
         lr, seed = trial.suggest_float("lr", 0.1, 0.3), trial.suggest_int("seed", 0, 2)
         for step in range(4):
-            trial.report(lr * (step + 1) + 0.01 * seed, step)
-        return 4 * lr + 0.01 * seed
+            trial.report(score(lr, seed, step), step)
+        return score(lr, seed, 3)
 
-    study.optimize(score, n_trials=9)
-    out = tmp_path / "out"
-    source = str(tmp_path / "a.db")
-    code, _, errors = cli_command("import", "optuna", source, "--out", str(out), "--seed", "seed")
+    study.optimize(objective, n_trials=9)
+    return file
+
+
+def log_to_mlflow(uri):
+    """Each report beside a loss of every batch, which is no score of an epoch."""
+    mlflow = pytest.importorskip("mlflow")
+    client = mlflow.MlflowClient(uri)
+    experiment = client.create_experiment("a")
+    for lr, seed in GRID:
+        run = client.create_run(experiment).info.run_id
+        for name, value in (("lr", lr), ("seed", seed)):
+            client.log_param(run, name, value)
+        for step in range(4):
+            client.log_metric(run, "value", score(lr, seed, step), step=step)
+        for step in range(20):
+            client.log_metric(run, "loss", step, step=step)
+        client.set_terminated(run)
+
+
+def run_mlflow_files(folder):
+    log_to_mlflow((folder / "mlruns").as_uri())
+    return folder / "mlruns"
+
+
+def run_mlflow_database(folder):
+    pytest.importorskip("sqlalchemy")
+    log_to_mlflow(f"sqlite:///{folder / 'mlflow.db'}")
+    return folder / "mlflow.db"
+
+
+def run_wandb(folder):
+    """The records that an offline run writes, by W&B's own protocol buffers."""
+    record_of = pytest.importorskip("wandb.proto.wandb_internal_pb2").Record
+    for number, (lr, seed) in enumerate(GRID):
+        records = [record_of() for _ in range(6)]
+        for name, value in (("lr", lr), ("seed", seed)):
+            records[0].config.update.add(key=name, value_json=str(value))
+        for step in range(4):
+            for name, value in (("value", score(lr, seed, step)), ("epoch", step), ("_step", step)):
+                records[1 + step].history.item.add(key=name, value_json=str(value))
+        records[5].exit.exit_code = 0
+        data = b":W&B" + bytes(3)
+        for piece in (record.SerializeToString() for record in records):
+            data += bytes(4) + len(piece).to_bytes(2, "little") + b"\x01" + piece
+        (folder / f"run-{number}.wandb").write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("tool", "run"),
+    [
+        ("optuna", run_optuna),
+        ("mlflow", run_mlflow_files),
+        ("mlflow", run_mlflow_database),
+        ("wandb", run_wandb),
+    ],
+    ids=["optuna", "mlflow-files", "mlflow-database", "wandb"],
+)
+def test_an_import_keeps_the_reports_of_finished_trials(
+    tool, run, tmp_path, cli_command, monkeypatch
+):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    source, out = run(tmp_path), tmp_path / "out"
+    options = ("--seed", "seed", "--metric", "value", "--mode", "max")
+    code, _, errors = cli_command("import", tool, str(source), "--out", str(out), *options)
     assert code == 0, errors
     frame = clsweep.open_results(out).fidelity()
     assert frame["epoch"].tolist() == [1, 2, 3]
     assert frame["num_trials"].tolist() == [9, 9, 9]
     assert frame["rho"].tolist() == pytest.approx([1, 1, 1])
+    epochs = pd.read_parquet(out / "epochs.parquet")
+    assert sorted(epochs["value"]) == pytest.approx(
+        sorted(score(lr, seed, step) for lr, seed in GRID for step in range(4))
+    )
+
+
+def test_what_is_reported_at_each_step_has_no_epochs():
+    """Else a sweep of long runs would fill the memory with the losses of their batches."""
+    reports = [{"loss": 1.0, "acc": 2.0} if i % 100 == 0 else {"loss": 1.0} for i in range(20_000)]
+    kept = reports_by_epoch([*reports, {"acc": np.inf}])
+    assert [r for r in kept if r] == [{"acc": 2.0}] * 200

@@ -73,6 +73,7 @@ def test_an_offline_run(tmp_path):
         results={"acc": 80.5, "epoch": 2, "best": 81},
         labels={"id": "1", "name": "first", "group": "dcl"},
         length=3,
+        reports=[{"acc": 78.5 + epoch, "epoch": epoch} for epoch in range(3)],
     )
     file.write_bytes(data[:71000])
     (trial,) = read_wandb(tmp_path).trials
