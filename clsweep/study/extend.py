@@ -25,9 +25,9 @@ from clsweep.errors import MAX_LINES, StudyError
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import Document, Keys, parse_document, require_same
 from clsweep.study.factors import split_name
-from clsweep.study.schema import LIVE_METHODS, ContrastSection
+from clsweep.study.key_mistakes import explained
+from clsweep.study.schema import LIVE_METHODS, ContrastSection, StudySections, parse_sections
 from clsweep.study.space import parse_dimension
-from clsweep.study.typed_sections import explained, parse_sections
 
 ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
@@ -330,7 +330,7 @@ def parse_contrasts(contrasts: Mapping[str, Any], place: Callable[[Keys, str], s
         try:
             ContrastSection.model_validate(each)
         except ValidationError as error:
-            mistakes = (explained(one, ("contrasts",)) for one in error.errors())
+            mistakes = (explained(one, StudySections, ("contrasts",)) for one in error.errors())
             lines += [place(("contrasts", name, *keys), message) for keys, message in mistakes]
     if lines:
         raise StudyError("\n".join(dict.fromkeys(lines[:MAX_LINES])))

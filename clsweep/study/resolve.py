@@ -36,7 +36,7 @@ from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, load_plugins, read_document, require_trusted
 from clsweep.study.factors import FactorCell, cell_document, check_factors, merged_lines
 from clsweep.study.first_points import first_points
-from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection
+from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, parse_sections
 from clsweep.study.settings import apply_setting, require_used
 from clsweep.study.space import (
     DIMENSION_KEYS,
@@ -46,7 +46,6 @@ from clsweep.study.space import (
     parse_dimension,
     store_size_of,
 )
-from clsweep.study.typed_sections import parse_sections
 
 T = TypeVar("T")
 

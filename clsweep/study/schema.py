@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,6 +19,7 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -27,7 +29,10 @@ from clsweep.catalog.rows import SECONDS
 from clsweep.catalog.trainers import trainer_name
 from clsweep.data.locations import DataPlace, secret_in
 from clsweep.display.numbers import setting
-from clsweep.errors import nearest
+from clsweep.errors import MAX_LINES, StudyError, nearest
+from clsweep.study.document import Document
+from clsweep.study.factors import cell_document, check_factors
+from clsweep.study.key_mistakes import explained
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -401,6 +406,24 @@ class StudySections(_Section):
         """Share of the training images held out to be scored; None: the test split is scored."""
         is_test = self.evaluation.score_on == "test"
         return None if is_test else float(self.dataset.val_fraction)
+
+
+def parse_sections(document: Document) -> StudySections:
+    """The document's sections in their types; of a study with factors those of its first cell.
+
+    Raises:
+        StudyError: one line per mistake: place, dotted key, expected, given, nearest name.
+    """
+    if cells := check_factors(document):
+        sections = [parse_sections(cell_document(document, cell)) for cell in cells]
+        return sections[0]
+    try:
+        return StudySections.model_validate(document.tree)
+    except ValidationError as error:
+        errors = islice(error.errors(), MAX_LINES)
+        mistakes = (explained(each, StudySections) for each in errors)
+        lines = [document.error(keys, message) for keys, message in mistakes]
+        raise StudyError("\n".join(dict.fromkeys(lines))) from None
 
 
 def _choice(part: str, name: str, known: Collection[str]) -> str:

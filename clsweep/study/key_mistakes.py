@@ -1,37 +1,14 @@
-"""A document's sections in their types, or one line for each key that is not of its form."""
+"""Mistakes in the keys of a study file: pydantic's errors in the words of such a file."""
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any, get_args
-
-from pydantic import ValidationError
 
 from clsweep.catalog import COMPONENT, DATASET, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.display.numbers import setting
-from clsweep.errors import MAX_LINES, StudyError, nearest
-from clsweep.study.document import Document, Keys, dotted
-from clsweep.study.factors import cell_document, check_factors
-from clsweep.study.schema import ContrastSection, ObjectiveSection, StudySections
-
-
-def parse_sections(document: Document) -> StudySections:
-    """The document's sections in their types; of a study with factors those of its first cell.
-
-    Raises:
-        StudyError: one line per mistake: place, dotted key, expected, given, nearest name.
-    """
-    if cells := check_factors(document):
-        sections = [parse_sections(cell_document(document, cell)) for cell in cells]
-        return sections[0]
-    try:
-        return StudySections.model_validate(document.tree)
-    except ValidationError as error:
-        errors = islice(error.errors(), MAX_LINES)
-        lines = [document.error(keys, message) for keys, message in map(explained, errors)]
-        raise StudyError("\n".join(dict.fromkeys(lines))) from None
-
+from clsweep.errors import nearest
+from clsweep.study.document import Keys, dotted
 
 # pydantic's error types in the words of a study file; the others speak for themselves.
 _EXPECTED = {
@@ -54,12 +31,14 @@ _BOUNDS = {
 }
 
 
-def explained(error: Any, section: Keys = ()) -> tuple[Keys, str]:
-    """Keys and message of one pydantic error, of a whole study or of an entry of a section."""
+def explained(error: Any, model: Any, section: Keys = ()) -> tuple[Keys, str]:
+    """Keys and message of one pydantic error, of a whole study or of an entry of a section; `model`
+    is that of a study.
+    """
     keys: Keys = error["loc"]
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        known = _known_keys(section or keys[:-1])
+        known = _known_keys(model, section or keys[:-1])
         return keys, f"unknown key.{_nearest_key(keys, known)} Expected: {', '.join(known)}"
     if kind == "missing":
         known = [*(DATASET if keys == ("dataset", "name") else COMPONENT.get(str(keys[-1]), ()))]
@@ -94,15 +73,10 @@ def _nearest_key(keys: Keys, known: list[str]) -> str:
     return nearest(name, known)
 
 
-def _known_keys(section: Keys) -> list[str]:
+def _known_keys(model: Any, section: Keys) -> list[str]:
     """The keys that the section at these keys may have."""
-    model: Any = StudySections
-    if section[:1] == ("objectives",):
-        model = ObjectiveSection
-    elif section[:1] == ("contrasts",):
-        model = ContrastSection
-    elif section:
-        annotation = StudySections.model_fields[str(section[0])].annotation
-        inside = get_args(annotation) or (annotation,)
+    if section:
+        annotation = model.model_fields[str(section[0])].annotation
+        inside = get_args(annotation) or (annotation,)  # of a mapping of sections its sections
         model = next((part for part in inside if hasattr(part, "model_fields")), model)
     return [field.alias or name for name, field in model.model_fields.items()]
