@@ -389,9 +389,12 @@ def _unanswered(study: Study) -> list[str]:
         return []
     is_asha = scheduler == "asha"
     needed = f", and needs {MIN_SAMPLED} configurations{' of full length' * is_asha}"
+    goals = [f"{name} ({mode})" for name, mode in study.sections.goals.items()]
+    front = [f"note: search.objectives: the front of {' and '.join(goals)}"] * (len(goals) > 1)
     return [
+        *front,
         f"note: {method}: finds a good setting; robustness and compare will not be measured. "
-        f"clsweep importance says what mattered{needed * (is_asha or min(live) < MIN_SAMPLED)}"
+        f"clsweep importance says what mattered{needed * (is_asha or min(live) < MIN_SAMPLED)}",
     ]
 
 

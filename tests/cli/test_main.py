@@ -108,6 +108,16 @@ def test_plan_says_what_a_reader_should_know(cli_command, small):
     assert "13 trials in all" in out
 
 
+def test_plan_says_what_a_search_looks_for(cli_command, small):
+    search = "search={method: tpe, trials_per_objective: 2, objectives: [knn_top1, alignment]}"
+    settings = ("--set", search, "--set", "objectives.untrained=null")
+    code, out, err = cli_command("plan", small, *settings)
+    assert (code, err) == (0, "")
+    assert "note: search.objectives: the front of knn_top1 (max) and alignment (min)" in out
+    _, out, _ = cli_command("plan", small)
+    assert "search.objectives" not in out
+
+
 def test_plan_as_json_and_csv_is_the_matrix_alone(cli_command, small):
     _, as_json, _ = cli_command("plan", small, "--format", "json")
     _, as_csv, _ = cli_command("plan", small, "--format", "csv")
