@@ -109,11 +109,11 @@ def test_plan_says_what_a_reader_should_know(cli_command, small):
 
 
 def test_plan_says_what_a_search_looks_for(cli_command, small):
-    search = "search={method: tpe, trials_per_objective: 2, objectives: [knn_top1, alignment]}"
+    search = "search={method: tpe, trials_per_objective: 2, objectives: [knn_top1, linear_top1]}"
     settings = ("--set", search, "--set", "space.tau={choices: [0.05, 0.1, 0.3, 1.0]}")
     code, out, err = cli_command("plan", small, *settings)
     assert (code, err) == (0, "")
-    assert "note: search.objectives: the front of knn_top1 (max) and alignment (min)" in out
+    assert "note: search.objectives: the front of knn_top1 (max) and linear_top1 (max)" in out
     _, out, _ = cli_command("plan", small)
     assert "search.objectives" not in out
 
