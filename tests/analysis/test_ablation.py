@@ -9,6 +9,7 @@ import pytest
 from clsweep.analysis.ablation import ABLATION_COLUMNS, ALL, ablation
 from clsweep.analysis.read_sweeps import read_sweeps
 from tests.analysis.draws import drawing
+from tests.tiers import in_tiers
 
 NOISE = 0.3
 NAMES = ("x", "y", "z")
@@ -179,15 +180,14 @@ def covered(cell, number):
     return [np.mean(held[0]), np.mean(held[1]), held[0][-1], total]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize("cell", in_tiers(CELLS, full=[CELLS[0], CELLS[3]]), ids=str)
 def test_intervals_hold_the_planted_gains(cell):
     held = np.mean([covered(cell, number) for number in range(300)], axis=0)
     print(cell, *np.round(100 * held[:3], 1), round(held[3], 2))
     assert held[:3].min() >= 0.93
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_surrogate_holds_the_gains_of_the_path_that_it_names(seeds):
     held = []

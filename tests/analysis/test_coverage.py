@@ -12,6 +12,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness import robustness
 from tests.coverage import MOST_FALSE, measured
 from tests.coverage_cells import COMPLETE, EVEN, FLAT, GAPS, HALF, RACED, SPACES, scored, sweep_of
+from tests.tiers import in_tiers
 
 LEAST = 90.0  # of few sweeps
 # In 200 sweeps an interval that covers 90 % shows less in one of twenty cases.
@@ -42,21 +43,20 @@ def test_a_grid(space):
     check("robustness", (space, 3, EVEN, COMPLETE), 100)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("space", "num_seeds", "gap"),
-    [
-        *[(space, num, COMPLETE) for space in SPACES for num in (2, 3)],
-        *[("grid of 11 x 5", num, GAPS[0]) for num in (3, 5)],
-        ("grid of 11 x 5", 5, RACED),
-    ],
-)
-def test_every_space(space, num_seeds, gap):
+PLANS = [
+    *[(space, num, COMPLETE) for space in SPACES for num in (2, 3)],
+    *[("grid of 11 x 5", num, GAPS[0]) for num in (3, 5)],
+    ("grid of 11 x 5", 5, RACED),
+]
+
+
+@pytest.mark.parametrize("plan", in_tiers(PLANS, full=[PLANS[3], PLANS[5], PLANS[6]]), ids=str)
+def test_every_space(plan):
+    space, num_seeds, gap = plan
     check("robustness", (space, num_seeds, EVEN, gap), 200, SEEN)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", in_tiers(SPACES, full=["grid of 11 x 5"]))
 def test_spreads_tuning_and_sensitivity(space):
     percents = check("others", (space, 3, EVEN, COMPLETE), 200, SEEN)
     assert len(percents) == 5
@@ -64,7 +64,7 @@ def test_spreads_tuning_and_sensitivity(space):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", [EVEN, HALF])
-@pytest.mark.parametrize("num_seeds", [2, 3, 5])
+@pytest.mark.parametrize("num_seeds", in_tiers([2, 3, 5], full=[3]))
 @pytest.mark.parametrize(
     ("group", "space"), [("contrast", "grid of 3 x 2"), ("compare", "grid of 6")]
 )

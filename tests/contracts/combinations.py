@@ -5,12 +5,11 @@ its name, and the few of them that cover all pairs and all triples of parts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from clsweep.catalog import COMPONENT, DATASET, OBJECTIVE_PARTS, SELECTED_PARTS
@@ -69,13 +68,13 @@ def combinations(dataset: str) -> dict[str, dict[str, str]]:
     return {"-".join(parts.values()): parts for parts in every if refusal(parts, dataset) is None}
 
 
-def covering(cases: Mapping[str, Sequence[str]], strength: int) -> tuple[str, ...]:
-    """Names of a few cases that hold together every choice of `strength` parts that any case holds.
+def covering_pairs(cases: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Names of a few cases that hold together every pair of parts that any case holds.
 
     Greedy: the case with the most that is not covered yet, of equals the first. Most faults need
     one or two parts to show (Kuhn, Wallace and Gallo, 2004, "Software fault interactions").
     """
-    parts = {name: held_together(case, strength) for name, case in cases.items()}
+    parts = {name: pairs_of(case) for name, case in cases.items()}
     left = set().union(*parts.values())
     chosen: list[str] = []
     while left:
@@ -84,9 +83,9 @@ def covering(cases: Mapping[str, Sequence[str]], strength: int) -> tuple[str, ..
     return tuple(chosen)
 
 
-def held_together(case: Sequence[str], strength: int) -> set[tuple[tuple[int, str], ...]]:
-    """Every choice of `strength` parts of a case; a part is its position and its name."""
-    return set(itertools.combinations(enumerate(case), strength))
+def pairs_of(case: Sequence[str]) -> set[tuple[tuple[int, str], ...]]:
+    """Every pair of parts of a case; a part is its position and its name."""
+    return set(itertools.combinations(enumerate(case), 2))
 
 
 def _variants() -> Iterator[tuple[str, Config]]:
@@ -172,10 +171,7 @@ CRITIC = small_config(
     combinations("gaussian_mi")["mi_critic-eqco-none-two"],
     dataset="gaussian_mi", epochs=3, critic_hidden=8, critic_dim=4, estimate_batches=5,
 )  # fmt: skip
-PAIRS, TRIPLES = (
-    covering({name: tuple(parts.values()) for name, parts in COMBINATIONS.items()}, strength)
-    for strength in (2, 3)
-)
+PAIRS = covering_pairs({name: tuple(parts.values()) for name, parts in COMBINATIONS.items()})
 # Of each framework one at least; between them every loss, regularizer, kind of views and memory,
 # and drawn negatives.
 REPRESENTATIVES = (
@@ -191,13 +187,6 @@ REPRESENTATIVES = (
     "supcon-supcon-dimcl-all_pairs",
     "supervised-cross_entropy-barlow-two", "supervised-decoupled_cross_entropy-none-two",
 )  # fmt: skip
-
-
-def in_tiers(cases: Iterable[str], *, fast: Iterable[str], full: Iterable[str]) -> list[Any]:
-    """The cases as parameters of a test: which tier runs a case is its mark."""
-    fast, full = set(fast), set(full)
-    marks = {name: () if name in fast else pytest.mark.slow for name in {*fast, *full}}
-    return [pytest.param(name, marks=marks.get(name, pytest.mark.soak)) for name in cases]
 
 
 @cache

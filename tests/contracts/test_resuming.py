@@ -32,10 +32,10 @@ from tests.contracts.combinations import (
     VARIANTS,
     Config,
     few_images,
-    in_tiers,
     small_config,
     some_digits,
 )
+from tests.tiers import in_tiers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,14 +12,13 @@ import torch
 
 from tests.contracts.combinations import (
     CASES,
-    PAIRS,
     REPRESENTATIVES,
     VARIANTS,
-    in_tiers,
     small_config,
 )
 from tests.pretended.device import BACKWARD
 from tests.pretended.steps import take_steps
+from tests.tiers import in_tiers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 WAITS = {
     ("tolist", "train/loop.py:train_epoch"): 1,  # the mean losses, after the last step
 }
-TIERS = in_tiers(CASES, fast=REPRESENTATIVES, full=(*REPRESENTATIVES, *PAIRS, *VARIANTS))
+TIERS = in_tiers(CASES, fast=REPRESENTATIVES, full=(*REPRESENTATIVES, *VARIANTS))
 
 
 @pytest.fixture(scope="module")
