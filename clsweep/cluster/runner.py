@@ -208,7 +208,7 @@ class _Run:
             return []
         names = ["trial_id", "objective", "config", "seed", "sampler", "status"]
         names += ["epochs_trained", "started_at", "wall_time_s", "workers", "skipped_because"]
-        names += [*VERSION_COLUMNS, self._study.sections.metric.name, *self._folder.params()]
+        names += [*VERSION_COLUMNS, *self._study.sections.scores, *self._folder.params()]
         return list[Row](self._folder.trials(names).to_pylist())
 
     def settle_journal(self) -> None:
@@ -388,7 +388,7 @@ class _Run:
         plan = PlanSearch(study, left, self.rows(), journal, race, self.budget)
         for note in plan.notes:
             progress.say(note)
-        searcher = PlanSearcher(plan, context, self.failures, metric=study.sections.metric.name)
+        searcher = PlanSearcher(plan, context, self.failures, scores=study.sections.scores)
         try:
             tuner(study, self._folder.scratch, searcher, recorder, concurrent).fit()
         except (tune.TuneError, RequestError) as error:

@@ -5,7 +5,7 @@ gets the results.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ray import tune
@@ -65,15 +65,20 @@ class PlanSearcher(Searcher):
         plan: the trials to run.
         context: passed to every trial beside its row.
         failures: decides on trials that lose their processes or machines.
-        metric: the score that the plan needs of an outcome, beside its length and seconds.
+        scores: those that the plan needs of an outcome, beside its length and seconds.
     """
 
     def __init__(
-        self, plan: PlanSearch, context: TrialContext, failures: FailurePolicy, *, metric: str
+        self,
+        plan: PlanSearch,
+        context: TrialContext,
+        failures: FailurePolicy,
+        *,
+        scores: Iterable[str],
     ):
         super().__init__()
         self._plan, self._context, self.failures = plan, context, failures
-        self._wanted = ("status", "epochs_trained", "wall_time_s", metric)
+        self._wanted = ("status", "epochs_trained", "wall_time_s", *scores)
         self._running: dict[str, Row] = {}  # by Tune's id
         self._outcomes: dict[str, Row] = {}  # what running trials have said of their end
         self._lost: list[Row] = []

@@ -402,6 +402,11 @@ class StudySections(_Section):
         return {name: modes[name] for name in (self.metric.name, second) if name}
 
     @property
+    def scores(self) -> list[str]:
+        """Columns of a trial that a search goes by, beside its seconds; the metric first."""
+        return [name for name in self.goals if name != SECONDS]
+
+    @property
     def val_fraction(self) -> float | None:
         """Share of the training images held out to be scored; None: the test split is scored."""
         is_test = self.evaluation.score_on == "test"

@@ -95,13 +95,13 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def continued(tmp_path_factory):
-    """A live search of six configurations. Its first session ends after five of twelve trials,
-    within a configuration, keeps all encoders and has a logger that fails; its second keeps no
-    further ones. Both have a logger that does not fail.
+    """A live search of six configurations for two objectives. Its first session ends after five of
+    twelve trials, within a configuration, keeps all encoders and has a logger that fails; its
+    second keeps no further ones. Both have a logger that does not fail.
     """
     folder = tmp_path_factory.mktemp("continued")
     path, out = folder / "study.yaml", folder / "out"
-    search = {"method": "tpe", "trials_per_objective": 3}
+    search = {"method": "tpe", "trials_per_objective": 3, "objectives": ["knn_top1", "rankme"]}
     nowhere, log = {"mlflow": {"uri": "sqlite:////dev/null/none.db"}}, ("--log", "tensorboard")
     study_at(path, search=search, encoders={"keep": "all"}, loggers=[nowhere])
     code, first_output = clsweep("run", path, "--out", out, "--limit", 5, *log)

@@ -33,7 +33,7 @@ class Plan:
 def searcher(plan, *, limit=2, max_restarts=1):
     failures = FailurePolicy(max_restarts)
     failures.limit = limit
-    return PlanSearcher(plan, {}, failures, metric="knn_top1")
+    return PlanSearcher(plan, {}, failures, scores=["knn_top1", "uniformity"])
 
 
 def end(to, tune_id):

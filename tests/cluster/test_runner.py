@@ -178,7 +178,7 @@ def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(cont
         for trial in trials:
             scores = rows[rows["config"] == trial.user_attrs["config"]]
             assert scores["tau"].unique().tolist() == [trial.params["tau"]]
-            assert trial.value == pytest.approx(scores["knn_top1"].mean())
+            assert trial.values == pytest.approx(scores[["knn_top1", "rankme"]].mean().tolist())
 
 
 @pytest.mark.slow
