@@ -82,7 +82,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "share"),
-    [(BASE, 1 / 3), (BASE | {"epochs": 3}, 0.6)],
+    [(BASE, 1 / 3), pytest.param(BASE | {"epochs": 3}, 0.6, marks=pytest.mark.soak)],
     ids=["alike", "of other epochs"],
 )
 def test_earlier_studies_save_most_of_the_regret_of_twenty_trials(tmp_path, earlier, base, share):

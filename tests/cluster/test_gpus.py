@@ -112,7 +112,9 @@ def run(path, before=""):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "workers"), [(OF_OTHERS, 1), ("", 2)])
+@pytest.mark.parametrize(
+    ("before", "workers"), [(OF_OTHERS, 1), pytest.param("", 2, marks=pytest.mark.soak)]
+)
 def test_a_study_that_asks_for_no_gpu_sees_none(study, monkeypatch, before, workers):
     """Neither its trials nor its reference scores, each of which makes the network."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

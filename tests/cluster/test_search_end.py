@@ -120,7 +120,7 @@ def test_a_metric_that_is_to_be_low_ends_alike(tmp_path):
     assert len(ends) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_third_of_the_trials_is_saved_and_nothing_beyond_the_noise_lost(tmp_path):
     saved, lost = [], []
     for seed in range(16):
