@@ -13,7 +13,7 @@ help:
 	@echo "make study      run the quickstart study (about a minute after installation)"
 	@echo "make test       the fast tests: minutes on two cores (WORKERS=8: on eight)"
 	@echo "make test-full  all that must hold before a change lands: also real clusters, statistics"
-	@echo "make test-soak  these and every combination of framework, loss, regularizer and views"
+	@echo "make test-soak  these and every combination of parts, all experiments, further kills: hours"
 	@echo "make test-mutations  which tier catches each of some planted faults"
 	@echo "make check      ruff and mypy; make format: ruff format"
 	@echo "make bench      the benchmarks, all of them; fails if one does, as one above its goal"

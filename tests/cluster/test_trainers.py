@@ -13,7 +13,7 @@ import clsweep
 from tests.cluster.conftest import clsweep as command
 from tests.cluster.conftest import start, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # and all but two of the soak
 
 # A walk that hangs on every draw before it. With a folder of marks it is killed once, in epoch 3.
 WALK = """
@@ -141,7 +141,7 @@ def assert_as_undisturbed(undisturbed, disturbed):
     assert losses[0].groupby("trial_id").size().eq(5).all()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_loop_that_is_killed_ends_with_the_numbers_of_one_that_is_not(
     tmp_path, undisturbed, workers
 ):
@@ -152,6 +152,7 @@ def test_a_loop_that_is_killed_ends_with_the_numbers_of_one_that_is_not(
     assert_as_undisturbed(undisturbed(workers), disturbed)
 
 
+@pytest.mark.soak
 def test_a_loop_goes_on_after_ctrl_c(tmp_path, undisturbed):
     waits = marked(tmp_path / "marks", "time.sleep(10_000)")
     arguments, out = write(tmp_path / "paused", waits)
@@ -166,6 +167,7 @@ def test_a_loop_goes_on_after_ctrl_c(tmp_path, undisturbed):
     assert_as_undisturbed(undisturbed(1), clsweep.open_results(out))
 
 
+@pytest.mark.soak
 def test_a_loop_that_hangs_is_stalled_and_the_others_go_on(tmp_path):
     hangs = marked(tmp_path / "marks", "time.sleep(10_000)")
     both = {name: {"trainer": f"walk.py:{name}"} for name in ("walk", "graded")}
@@ -180,6 +182,7 @@ def test_a_loop_that_hangs_is_stalled_and_the_others_go_on(tmp_path):
         assert "at epoch 2/5" in message
 
 
+@pytest.mark.soak
 def test_a_race_skips_the_worse_and_has_the_scores_of_every_other(tmp_path):
     grades = [1.0, 2.0, 3.0, 4.0, 5.0]
     code, output, results = run(

@@ -253,7 +253,7 @@ def assert_kept(study, before):
     )  # a column may have lost its gaps
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_an_extended_study_whose_parts_are_killed_goes_on(begin, undisturbed, tmp_path):
     """From one trial to eight: a trial's process, the command and the heart of Ray are killed, and
@@ -440,7 +440,7 @@ def nodes_of(cluster, title):
     return [i for i in ids if parents & {p.pid for p in cluster.processes(f"--node_id={i}")}]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
     cluster, undisturbed, tmp_path, monkeypatch
