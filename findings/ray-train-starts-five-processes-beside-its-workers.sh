@@ -6,9 +6,9 @@
 #            there are datasets or an autoscaler.
 # Behaviour: each of these is an actor, and so a Python process of its own that imports ray.train: controller,
 #            coordinator of autoscaling, cleaner of placement groups, barrier of the workers, and a manager of
-#            datasets, also where `datasets` is not given. All but the coordinator start anew with every `fit`.
+#            datasets, also where `datasets` is not given.
 # Where it meets this field: sweeps have many short trials. On two cores of an AMD EPYC a trial that trains 4.5 s
-#            on two workers takes 35 s from start to end, most of it the start of these processes.
+#            on two workers takes 33 s from start to end, most of it the start of these processes.
 # Source:    ray/train/v2/api/data_parallel_trainer.py (_create_default_callbacks),
 #            ray/train/v2/_internal/callbacks/datasets.py and placement_group_callback.py.
 # Seen:      DatasetManager PlacementGroupCleaner RayTrainWorker SynchronizationActor TrainController
