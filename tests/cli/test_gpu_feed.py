@@ -110,5 +110,6 @@ def test_the_rate_is_that_of_one_core(form):
             crop = Image.fromarray(np.asarray(smaller)[:180, :240])
             crop.resize((224, 224), Image.Resampling.BILINEAR)
         seconds.append(time.thread_time() - begin)
-    assert 1 / 3 < rate.trained * min(seconds) < 3  # Pillow has other code
+    # Pillow has other code: twice as slow on an AMD EPYC, and more beside other work
+    assert 1 / 5 < rate.trained * min(seconds) < 5
     assert rate.trained / 2 < rate.scored < 4 * rate.trained

@@ -1,5 +1,6 @@
 """Training loops of the user's own on a real Ray: the same numbers after SIGKILLs and Ctrl-C, by
-one worker and by two; stalled; under ASHA and in a race; with a hyperparameter that one ignores.
+one worker and by two, whichever it is; stalled; under ASHA and in a race; with a hyperparameter
+that one ignores.
 """
 
 import os
@@ -105,10 +106,11 @@ def run(folder, text=WALK, **changes):
     return code, output, clsweep.open_results(out)
 
 
-def marked(folder, does="os.kill(os.getpid(), signal.SIGKILL)"):
-    """The loops with a folder of marks: there, the first worker does this once."""
+def marked(folder, does="os.kill(os.getpid(), signal.SIGKILL)", rank=0):
+    """The loops with a folder of marks: there, the worker of this rank does this once."""
     folder.mkdir()
     text = WALK.replace("MARKS = None", f"MARKS = {str(folder)!r}")
+    text = text.replace("trial.rank == 0", f"trial.rank == {rank}")
     return text.replace("os.kill(os.getpid(), signal.SIGKILL)", does)
 
 
@@ -141,11 +143,17 @@ def assert_as_undisturbed(undisturbed, disturbed):
     assert losses[0].groupby("trial_id").size().eq(5).all()
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
+in_soak = pytest.mark.soak
+
+
+@pytest.mark.parametrize(
+    ("workers", "rank"),
+    [(1, 0), pytest.param(2, 0, marks=in_soak), pytest.param(2, 1, marks=in_soak)],
+)
 def test_a_loop_that_is_killed_ends_with_the_numbers_of_one_that_is_not(
-    tmp_path, undisturbed, workers
+    tmp_path, undisturbed, workers, rank
 ):
-    kills = marked(tmp_path / "marks")
+    kills = marked(tmp_path / "marks", rank=rank)
     code, output, disturbed = run(tmp_path / "killed", kills, resources={"workers": workers})
     assert code == 0, output
     assert len(list((tmp_path / "marks").iterdir())) == 2
@@ -168,10 +176,11 @@ def test_a_loop_goes_on_after_ctrl_c(tmp_path, undisturbed):
 
 
 @pytest.mark.soak
-def test_a_loop_that_hangs_is_stalled_and_the_others_go_on(tmp_path):
-    hangs = marked(tmp_path / "marks", "time.sleep(10_000)")
+@pytest.mark.parametrize(("workers", "rank"), [(1, 0), (2, 0), (2, 1)])
+def test_a_loop_that_hangs_is_stalled_and_the_others_go_on(tmp_path, workers, rank):
+    hangs = marked(tmp_path / "marks", "time.sleep(10_000)", rank)
     both = {name: {"trainer": f"walk.py:{name}"} for name in ("walk", "graded")}
-    resources = {"stall_s": 15}
+    resources = {"stall_s": 15, "workers": workers}
     code, output, results = run(tmp_path / "hung", hangs, objectives=both, resources=resources)
     assert (code, "Traceback" in output) == (1, False), output
     trials = results.trials.set_index("objective")
@@ -204,9 +213,11 @@ def test_a_race_skips_the_worse_and_has_the_scores_of_every_other(tmp_path):
         assert row.walk_top1 == pytest.approx(10 * row.grade + noise + 5)
 
 
-def test_a_search_stops_some_and_refuses_what_ignores_its_hyperparameter(tmp_path):
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=in_soak)])
+def test_a_search_stops_some_and_refuses_what_ignores_its_hyperparameter(tmp_path, workers):
     code, output, results = run(
         tmp_path / "asha",
+        resources={"workers": workers},
         base={"epochs": 9},
         objectives={
             "walk": {"trainer": "walk.py:walk", "space": {"stride": {"low": 0.1, "high": 20.0}}},
