@@ -2,6 +2,8 @@
 planted corners.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -77,7 +79,8 @@ def test_an_unknown_number_of_workers_is_not_one(workers):
     row = health(trials).iloc[0]
     assert row["hours"] == 8.0
     assert row["note"][0] == note(Reason.SOME_TIMES_UNKNOWN, unknown=1, trials=2)
-    assert pareto._seconds(trials) == {("a", 0): 8 * 3600.0}
+    seconds = pareto._seconds(trials)(SimpleNamespace(objective="a", configs=[0, 1]))
+    np.testing.assert_array_equal(seconds["seconds"], [8 * 3600.0, np.nan])
     (row,) = saved(of(trials=trials.assign(status=["finished", "stopped"]))).to_dict("records")
     assert np.isnan(row["hours"])
     bare = health(trials.assign(workers=None)).iloc[0]
