@@ -169,7 +169,9 @@ def test_what_is_no_study_with_trials_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [[0, 1, 2, 3], [4, 5, 6, 7]])
+@pytest.mark.parametrize(
+    "seeds", [[0, 1, 2, 3], pytest.param([4, 5, 6, 7], marks=pytest.mark.soak)]
+)
 def test_false_alarms_are_as_rare_as_promised(tmp_path, seeds):
     """Of null pairs whose seeds have effects, at most 5 % show any change, within chance."""
     num = 80

@@ -13,6 +13,7 @@ from clsweep.train import mutual_information
 from clsweep.train.finite import DivergedError
 from clsweep.train.loop import train_trial
 from clsweep.train.mutual_information import DIM, correlation, draw_pairs
+from tests.tiers import in_tiers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -92,10 +93,7 @@ def test_table_9_at_the_end_where_the_losses_differ_most():
     assert estimate("eqco", mutual_information=10.0, **short) > 5.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "num_pairs", [64, *(pytest.param(n, marks=pytest.mark.soak) for n in (128, 256)), 512]
-)
+@pytest.mark.parametrize("num_pairs", in_tiers([64, 128, 256, 512], full=[64]))
 @pytest.mark.parametrize(("loss", "nats"), TABLE_9)
 def test_table_9(loss, nats, num_pairs):
     actual = estimate(loss, mutual_information=nats, batch_size=num_pairs)
