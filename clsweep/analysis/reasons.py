@@ -178,6 +178,7 @@ TEXTS = {
     "VERSIONS_UNKNOWN": "versions not recorded",
     "WORKERS_UNKNOWN": "workers not recorded: one counted",
     "TIMES_UNKNOWN": "wall_time_s not recorded",
+    "SECOND_OF_THESE_IMAGES": "intervals of {metric} are for these images alone",
     "SECOND_UNKNOWN": "{metric} not recorded",
     "SOME_TIMES_UNKNOWN": "{unknown} of {trials} trials do not say how long they took, or "
     "on how many workers",

@@ -71,6 +71,8 @@ def pareto(of: Statistics, *, against: str = SECONDS) -> pd.DataFrame:
     trials = of.data.trials
     devices = trials["device"].nunique() if "device" in trials else 0
     notes = [note(Reason.SEVERAL_DEVICES)] * (devices > 1 and against == SECONDS)
+    of_these = against != SECONDS and of.data.images == "new images" and against not in of.data.hits
+    notes += [note(Reason.SECOND_OF_THESE_IMAGES, metric=against)] * of_these
     second_of = _seconds(trials) if against == SECONDS else _second_metric(of.data, against)
     frames = []
     for group in of.data.scored_alike(of.data.sweeps).values():
@@ -127,7 +129,8 @@ def _seconds(trials: pd.DataFrame) -> _SecondOf:
 def _second_metric(data: StudyData, metric: str) -> _SecondOf:
     """Levels of another metric; of the cost less is better."""
     if metric == data.metric or metric not in data.trials:
-        scored = [SECONDS, *(m for m in METRIC if m in data.trials and m != data.metric)]
+        known = [m for m in METRIC if m in data.trials and data.trials[m].notna().any()]
+        scored = [SECONDS, *(m for m in known if m != data.metric)]
         expected = f"{nearest(metric, scored)} Expected one of: {', '.join(scored)}"
         raise RequestError(f"against: no other metric '{metric:.80}'.{expected}")
     sign = 1.0 if mode_of(metric, None, None, "against") == "min" else -1.0

@@ -137,6 +137,15 @@ def test_a_second_metric_is_one_that_the_trials_have():
             opened.pareto(against=metric)
 
 
+def test_intervals_of_a_metric_without_hits_say_whose_images_they_are_for():
+    opened = clsweep.open_results("docs/results/tau-digits")
+    whole = opened.pareto(against="uniformity")
+    notes = whole[whole["on_front"]]["note"]
+    assert notes.str.contains("intervals of uniformity are for these images alone").all()
+    fixed = clsweep.open_results("docs/results/tau-digits", images="fixed")
+    assert not fixed.pareto(against="uniformity")["note"].str.contains("these images").any()
+
+
 def test_a_metric_that_half_of_the_trials_lack_is_that_of_the_others():
     frame = second_trials()
     frame.loc[frame["objective"] == "b", "uniformity"] = np.nan
