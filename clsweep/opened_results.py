@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog.rows import SECONDS
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyTables
@@ -300,7 +299,7 @@ class Results(Statistics):
         """
         from clsweep.statistics.pareto import pareto
 
-        return self.compute(pareto, against=against or self.data.second_objective or SECONDS)
+        return self.compute(pareto, against=against or self.data.second_objective)
 
     def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
         """Each objective at its best setting, with spread and cost; and without training."""

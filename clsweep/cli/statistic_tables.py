@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from clsweep.catalog.rows import SECONDS
 from clsweep.cli.options import OutputOptions
 from clsweep.display.printing import Format, print_hints, print_next, print_note, print_table, say
 from clsweep.errors import RequestError
@@ -167,7 +166,7 @@ def print_pareto(results: Results, *, against: str | None = None, **how: Any) ->
     from clsweep.statistics.pareto import pareto_of
 
     frame = results.pareto(against=against)
-    statistic = pareto_of(against or results.data.second_objective or SECONDS)
+    statistic = pareto_of(against or results.data.second_objective)
     print_statistic(statistic, frame, with_confirmation(results), **how)
 
 

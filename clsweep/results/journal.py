@@ -70,7 +70,8 @@ class Outcome:
 
     @classmethod
     def of(cls, row: Row, metric: str, second: str = "", *, workers: int = 1) -> Outcome:
-        """
+        """What a row of the tables says of its trial.
+
         Args:
             second: another metric, or the seconds of all workers; "": nothing. A trial without it
                 counts as one without a score.

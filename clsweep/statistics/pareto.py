@@ -290,7 +290,7 @@ def titled(metric: str) -> str:
 def _second_of(context: ReportContext) -> list[Statistic]:
     """The front of a search with a second metric, which a report has beside that of the cost."""
     second = context.data.second_objective
-    return [pareto_of(second)] if second not in ("", SECONDS) else []
+    return [pareto_of(second)] if second != SECONDS else []
 
 
 FRONT = Statistic(

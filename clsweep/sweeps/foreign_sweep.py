@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -74,11 +73,11 @@ class ForeignSweep:
 
 
 def reports_by_epoch(reports: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """The finite results of each report, without metrics of more than `MAX_REPORTS`."""
+    """The results of each report, without metrics of more than `MAX_REPORTS`."""
     number = Counter(name for report in reports for name in report)
     known = {name for name in number if number[name] <= MAX_REPORTS}
     return [
-        {name: value for name, value in report.items() if name in known and math.isfinite(value)}
+        {name: value for name, value in report.items() if name in known}
         for report in (reports if known else ())
     ]
 

@@ -40,9 +40,9 @@ _PARTS = ("tags", "params", "metrics")  # folders of a run
 _INFINITE = 1.7e308  # as a database has it
 # Metrics that were reported more often than once, and not at each step.
 _HISTORY = """
-SELECT run_uuid, key, step, value FROM metrics JOIN (
+SELECT run_uuid, key, step, CASE WHEN is_nan THEN 'nan' ELSE value END FROM metrics JOIN (
   SELECT run_uuid, key FROM metrics GROUP BY run_uuid, key HAVING COUNT(*) BETWEEN 2 AND ?
-) USING (run_uuid, key) WHERE NOT is_nan ORDER BY timestamp
+) USING (run_uuid, key) ORDER BY timestamp, value
 """
 
 _Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
@@ -131,7 +131,7 @@ def _trial(
     """
     by_step: dict[int, dict[str, float]] = {}
     for metric, step, value in history:
-        by_step.setdefault(step, {})[metric] = value
+        by_step.setdefault(step, {})[metric] = value if abs(value) <= _INFINITE else math.nan
     group, name, status = about
     if _OPTUNA_TAGS[0] in tags:
         status = "PRUNED" if status in ("KILLED", "5") else status
@@ -162,8 +162,8 @@ def _runs_of_database(source: Path) -> _Runs:
             for run, key, value in base.execute(f"SELECT run_uuid, key, value FROM {table}"):
                 values.setdefault(run, {})[key] = value
         history: dict[str, list[tuple[str, int, float]]] = {}
-        for run, *report in base.execute(_HISTORY, (MAX_REPORTS,)):
-            history.setdefault(run, []).append(tuple(report))
+        for run, key, step, value in base.execute(_HISTORY, (MAX_REPORTS,)):
+            history.setdefault(run, []).append((key, step, float(value)))
         runs = base.execute(
             "SELECT r.run_uuid, e.name, r.name, r.status FROM runs r JOIN experiments e "
             "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "

@@ -167,12 +167,14 @@ def _rows(
 def _epochs(
     rows: Sequence[Mapping[str, Any]], trials: Sequence[ForeignTrial], metric: str, column: str
 ) -> list[dict[str, Any]]:
-    """The reports of finished trials that have the metric, numbered from 1 as epochs."""
+    """The reports of finished trials that have the metric, numbered from 1 as epochs; one that is
+    not finite counts, and has no value.
+    """
     return [
         {
             **{name: row[name] for name in ("objective", "config", "seed")},
             "epoch": number,
-            column: x,
+            column: x if math.isfinite(x) else None,
         }
         for row, trial in zip(rows, trials, strict=True)
         if row["status"] == "finished"

@@ -26,6 +26,7 @@ from clsweep.catalog import (
     SELECTED_PARTS,
 )
 from clsweep.catalog.ownership import default_of
+from clsweep.catalog.rows import SECONDS
 from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError, nearest
 from clsweep.study.extend import ADDED, parse_contrasts
@@ -87,8 +88,8 @@ class StudyData:
 
     @property
     def second_objective(self) -> str:
-        """Another metric, or `seconds`, that a search has weighed beside this one; or empty."""
-        return next((name for name in self.search_objectives if name != self.metric), "")
+        """Another metric that a search has weighed beside this one; else `seconds`."""
+        return next((name for name in self.search_objectives if name != self.metric), SECONDS)
 
     @cached_property
     def unmeasured(self) -> tuple[Sweep, ...]:

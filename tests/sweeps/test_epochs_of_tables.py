@@ -143,5 +143,22 @@ def test_an_import_keeps_the_reports_of_finished_trials(
 def test_what_is_reported_at_each_step_has_no_epochs():
     """Else a sweep of long runs would fill the memory with the losses of their batches."""
     reports = [{"loss": 1.0, "acc": 2.0} if i % 100 == 0 else {"loss": 1.0} for i in range(20_000)]
-    kept = reports_by_epoch([*reports, {"acc": np.inf}])
-    assert [r for r in kept if r] == [{"acc": 2.0}] * 200
+    assert [r for r in reports_by_epoch(reports) if r] == [{"acc": 2.0}] * 200
+
+
+@pytest.mark.parametrize("run", [run_mlflow_files, run_mlflow_database])
+def test_an_epoch_without_a_finite_value_keeps_its_number(run, tmp_path, cli_command, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    plain = score
+    monkeypatch.setitem(
+        globals(), "score", lambda lr, seed, step: np.nan if step == 1 else plain(lr, seed, step)
+    )
+    source, out = run(tmp_path), tmp_path / "out"
+    options = ("--seed", "seed", "--metric", "value", "--mode", "max")
+    code, _, errors = cli_command("import", "mlflow", str(source), "--out", str(out), *options)
+    assert code == 0, errors
+    epochs = pd.read_parquet(out / "epochs.parquet")
+    assert epochs[epochs["value"].isna()]["epoch"].tolist() == [2] * 9
+    assert sorted(epochs[epochs["epoch"] == 3]["value"]) == pytest.approx(
+        sorted(plain(lr, seed, 2) for lr, seed in GRID)
+    )
