@@ -70,7 +70,7 @@ class Outcome:
 
     @classmethod
     def of(cls, row: Row, metric: str, second: str = "", *, workers: int = 1) -> Outcome:
-        """What a row of the tables says of its trial.
+        """End of a trial, as its row of the tables says it.
 
         Args:
             second: another metric, or the seconds of all workers; "": nothing. A trial without it
