@@ -411,7 +411,8 @@ class ResultsFolder(Store):
         if self._study_file == EXTENDED and not self.files.is_file(EXTENDED):
             self._study_file = STUDY  # somebody has finished the extension
         document: Document = self.once(self._study_file, self._recorded)
-        declare(document.plugins)
+        if document.plugins:
+            declare(document.plugins)
         if len({*(names := schemas.trials_schema([]).names)}) < len(names):
             place = self.place(self._study_file)
             raise RequestError(f"{place}: a plug-in's score has the name of another column")

@@ -62,6 +62,16 @@ class StudyTables:
         """The trials in Arrow's form."""
         return self.folder.trials()
 
+    @cached_property
+    def num_left(self) -> int:
+        """Planned trials that have not ended, of a cell those of its whole study."""
+        return self.planned(["trial_id"]).num_rows - self.trials_table.num_rows
+
+    @property
+    def search_end(self) -> str:
+        """The end of a search before its plan; empty while it goes on."""
+        return self.folder.search_end(self.num_left)
+
     @property
     def versions(self) -> dict[str, list[str | None]]:
         """The versions that trained, in the confirmation too: a list for each of
@@ -164,6 +174,10 @@ class CellTables(StudyTables):
     @cached_property
     def study(self) -> dict[str, Any]:
         return cell_document(self.folder.document(), self.cell).tree
+
+    @cached_property
+    def num_left(self) -> int:
+        return self.whole.num_left
 
     def planned(self, columns: Sequence[str]) -> pa.Table:
         table = self._here(self.folder.plan(list(dict.fromkeys([*columns, "objective"]))))

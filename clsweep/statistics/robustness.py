@@ -73,10 +73,10 @@ def not_measured(sweeps: Sequence[Sweep]) -> Sentences:
 
 def spread_sentence(robustness: pd.DataFrame, words: Wording) -> Sentences:
     """The spread over the settings of the only objective that sweeps any, or nothing."""
-    rows = [row for row in records_of(robustness) if known(row["sd_star"])]
+    rows = robustness[robustness["sd_star"].notna()]
     if len(rows) != 1:
         return ()
-    row = rows[0]
+    row = rows.iloc[0]
     seen = f"SD* {words.amount(row['sd_star'])}{interval(row['sd_star_low'], row['sd_star_high'])}"
     return (f"The settings of {row['objective']} spread its {words.metric} by {seen}.",)
 

@@ -22,7 +22,7 @@ from clsweep.catalog import DATASET, DIAGNOSTICS, METRIC
 from clsweep.catalog.ownership import contrasts_classes, evaluation_params, metric_params
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError, nearest
-from clsweep.results.reading import CellTables, StudyTables, to_frame
+from clsweep.results.reading import StudyTables, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.document import clash
 from clsweep.study.paper_tables import PaperTable, parse_paper_table
@@ -100,7 +100,7 @@ def of_studies(
         sources=tuple(study.path for study in studies),
         mode=mode,
         notes=tuple(_notes_on(named, name)),
-        left=sum(_num_left(study) for study in studies if not _search_end(study)),
+        left=sum(study.num_left for study in studies if not study.search_end),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=yardsticks,
         confirmable=_confirmable(named, name),
@@ -374,17 +374,6 @@ def _contrasts(study: StudyTables, before: str, metric: str) -> Iterator[Contras
         yield each
 
 
-def _num_left(study: StudyTables) -> int:
-    """Planned trials that have not ended, of a cell those of its whole study."""
-    whole = study.whole if isinstance(study, CellTables) else study
-    return whole.planned(["trial_id"]).num_rows - whole.trials_table.num_rows
-
-
-def _search_end(study: StudyTables) -> str:
-    """The end of a search before its plan; empty while it goes on."""
-    return study.folder.search_end(_num_left(study))
-
-
 def _notes_on(named: Named, metric: str) -> Iterator[str]:
     """Notes on all of them."""
     if metric in LOSSES:
@@ -396,7 +385,7 @@ def _notes_on(named: Named, metric: str) -> Iterator[str]:
 
 def _notes(study: StudyTables) -> list[str]:
     """Notes that stand before the numbers, as that more is to come."""
-    name, left = study.study["name"], _num_left(study)
+    name, left = study.study["name"], study.num_left
     search = os.path.dirname(study.path) or ".."
     again = f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"
     notes = [again] if _is_again(study) else []
@@ -407,7 +396,7 @@ def _notes(study: StudyTables) -> list[str]:
     swept = {name for space in declared_spaces(study.study).values() for name in space}
     if sizes := [size for size in SIZES if size in swept]:
         notes.append(CAPACITY.format(names=" and ".join(sizes)))
-    if end := _search_end(study):
+    if end := study.search_end:
         notes.append(f"{name}: {end}")
     elif left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
