@@ -32,6 +32,29 @@ SEARCHED = {
         "untrained": {"framework": "simclr", "loss": "infonce", "base": {"epochs": 0}},
     },
 }
+LEVELS = {
+    "dataset": {"val_fraction": 0.2},
+    "factors": {
+        "dataset": [
+            "cifar10",
+            {"name": "cifar100", "label": "v1.5", "root": "there", "base": {"lr": 0.1}},
+        ],
+        "encoder": ["conv4", {"name": "conv4", "label": "wide", "width": 16}],
+    },
+    "seeds": [0, 1],
+    "base": {"epochs": 2, "batch_size": 64, "knn_k": 10, "lr": 0.2},
+    "space": {"tau": {"choices": [0.1, 0.2]}},
+    "objectives": {
+        "simclr": {"framework": "simclr", "loss": "infonce"},
+        "dcl": {"framework": "simclr", "loss": "dcl", "base": {"lr": 0.3}},
+    },
+    "contrasts": {"small": {"of": ["simclr", "dcl"], "at": {"tau": 0.1}}},
+    "presets": {
+        "one": {"factors": {"dataset": [{"name": "stl10", "root": "here", "image_size": None}]}},
+    },
+}
+PLAIN = {"factors": None, "base": BASE, "dataset": {"name": "digits"}, "contrasts": {}}
+
 FINAL = "evaluation={train_on: all, score_on: test}"
 
 

@@ -154,16 +154,6 @@ def test_a_missing_folder_is_refused_at_its_place(load, tmp_path):
     assert line.endswith("given no such folder")
 
 
-def test_unlabeled_images_train_but_do_not_vote(load):
-    assert load("name: stl10", "base.knn_k=4500", "base.batch_size=50000")
-    for setting, given in (
-        ("knn_k=4501", "expected at most 4500, the images with a class that stl10 trains on"),
-        ("batch_size=104501", "expected at most 104500, the images that stl10 trains on"),
-    ):
-        [line] = refusals(load, "name: stl10", f"base.{setting}")
-        assert given in line
-
-
 def test_folders_are_absolute_but_for_a_home(load):
     place = load("name: stl10, root: here, cache: there").sections.dataset.place
     assert (place.root, place.cache) == (

@@ -15,7 +15,7 @@ import yaml
 from clsweep.errors import StudyError
 from clsweep.study import design
 from clsweep.study.resolve import load_study
-from tests.study.conftest import FINAL, GAUSSIAN, ONE, parts, refusals
+from tests.study.conftest import FINAL, GAUSSIAN, LEVELS, ONE, PLAIN, parts, refusals
 
 STUDY = """\
 name: small
@@ -69,6 +69,7 @@ STUDIES = {  # the study, settings that go first, and what each setting begins w
     "factors": (CROSSED, (), ""), "contrasts": (ASKED, (), "contrasts.small."),
     "contrast": (ASKED, (), "contrasts.small="), "conditioned": (CONDITIONED, (), ""),
     "when": (CONDITIONED, (), "space.weight_decay.when="),
+    "levels": (LEVELS, (), ""), "plain": (LEVELS | PLAIN, (), ""),
 }  # fmt: skip
 
 
@@ -167,6 +168,8 @@ def test_what_makes_no_sense_is_refused_in_a_line_with_its_place(load, tree, set
         "objectives.a={framework: supervised, loss: cross_entropy}",
         f"{parts('moco infonce')} & base.norm_group=12",  # it is shuffled groups that must divide
         f"{FINAL}",
+        "base.transfer_dataset=digits & dataset={name: synthetic, val_fraction: 0.007}",
+        "dataset.name=stl10 & base.knn_k=4500 & base.batch_size=50000",
     ],
 )
 def test_what_is_near_to_that_is_accepted(load, settings):

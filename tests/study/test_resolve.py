@@ -130,22 +130,6 @@ def test_what_is_nearer_to_an_objective_counts(load, settings, fixed, space, not
     assert all(note in plan_notes(study) for note in notes)
 
 
-# Colours.
-
-
-def test_a_colour_parameter_of_one_channel_images_is_refused_wherever_it_stands(load):
-    digits = "dataset.name=fashion_mnist"
-    [shared] = refusals(load, digits, "base.gray_prob=0.1")
-    [own] = refusals(load, digits, "objectives.dclw.base.gray_prob=0.1")
-    assert shared.startswith(
-        "--set base.gray_prob=0.1: base.gray_prob: no objective of this study owns 'gray_prob'"
-    )
-    assert own.startswith(
-        "--set objectives.dclw.base.gray_prob=0.1: objectives.dclw.base.gray_prob: 'dclw' does not"
-    )
-    assert all("the images of fashion_mnist have one channel" in line for line in (shared, own))
-
-
 # Several mistakes.
 
 
@@ -197,14 +181,6 @@ def test_the_merged_study_loads_again_to_the_same_plan(load, settings, preset):
 
 
 # What the parts decide.
-
-
-def test_a_transfer_needs_every_class_in_its_validation_split(load):
-    """Of the 1437 digits 7 are held out where 10,000 textures leave 50."""
-    settings = parts("simclr dcl"), "base.transfer_dataset=digits", "dataset.name=synthetic"
-    [line] = refusals(load, *settings, "dataset.val_fraction=0.005", **ONE)
-    assert "each of the 10 classes of digits, given 7 images" in line
-    load(*settings, "dataset.val_fraction=0.007", **ONE)
 
 
 @pytest.mark.parametrize(

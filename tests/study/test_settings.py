@@ -7,7 +7,7 @@ import pytest
 from clsweep.errors import StudyError
 from clsweep.study.document import read_document
 from clsweep.study.settings import apply_setting
-from tests.study.conftest import BASE, refusals
+from tests.study.conftest import LEVELS, PLAIN, refusals
 
 TEXT = """\
 name: small
@@ -15,28 +15,7 @@ base: {epochs: 6, lr: 0.5}
 presets:
   cpu: {base: {lr: 0.25, width: 8}}
 """
-TREE = {
-    "dataset": {"val_fraction": 0.2},
-    "factors": {
-        "dataset": [
-            "cifar10",
-            {"name": "cifar100", "label": "v1.5", "root": "there", "base": {"lr": 0.1}},
-        ],
-        "encoder": ["conv4", {"name": "conv4", "label": "wide", "width": 16}],
-    },
-    "seeds": [0, 1],
-    "base": {"epochs": 2, "batch_size": 64, "knn_k": 10, "lr": 0.2},
-    "space": {"tau": {"choices": [0.1, 0.2]}},
-    "objectives": {
-        "simclr": {"framework": "simclr", "loss": "infonce"},
-        "dcl": {"framework": "simclr", "loss": "dcl", "base": {"lr": 0.3}},
-    },
-    "contrasts": {"small": {"of": ["simclr", "dcl"], "at": {"tau": 0.1}}},
-    "presets": {
-        "one": {"factors": {"dataset": [{"name": "stl10", "root": "here", "image_size": None}]}},
-    },
-}
-PLAIN = {"factors": None, "base": BASE, "dataset": {"name": "digits"}, "contrasts": {}}
+TREE = LEVELS
 
 
 @pytest.fixture
@@ -189,101 +168,7 @@ def test_a_preset_comes_first_and_its_levels_are_set_likewise(load):
     assert line.endswith("Expected dataset.root without presets.one")
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        (
-            "factors.dataset.cifar1.root=/x",
-            "factors.dataset: unknown level 'cifar1'. Did you mean 'cifar10'? Expected: cifar10, "
-            "v1.5, or 0 to 1",
-        ),
-        ("factors.dataset.2.root=/x", "factors.dataset: unknown level '2'. Expected: cifar10"),
-        ("factors.data.0.root=/x", "unknown factor. Did you mean 'dataset'?"),
-        ("factors.dataset.0=null", "null removes no level. Expected factors.dataset, with those"),
-        ("factors.dataset.0.rot=/x", "unknown key. Did you mean 'root'?"),
-        ("factors.dataset.v1.5.rot=null", "none is there. Did you mean 'root'? There: name, label"),
-        ("factors.encoder.wide.depth=3", "unknown key. Did you mean 'width'? 'conv4' owns: width"),
-        ("seeds.0=3", "seeds: expected a mapping, given [0, 1]; a list is given whole"),
-        ("name.first=3", "name: expected a mapping, given 'small'"),
-    ],
-)
-def test_a_key_that_leads_nowhere_is_refused_in_a_line(load, setting, says):
-    [line] = refusals(load, setting)
-    assert line.startswith(f"--set {setting}: ")
-    assert says in line
-    assert len(line) < 300
-
-
-# Settings that nothing uses.
-
-
-OWN = "objectives.simclr.base.lr=0.3"
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("dataset.cache=/x", "cifar10 needs no cache"),
-        ("dataset.transfer_root=/x", "has no effect without base.transfer_dataset"),
-        ("dataset.image_size=64", "expected on imagefolder, "),
-        ("dataset.num_test=64", "expected on imagefolder, "),
-        ("factors.dataset.cifar10.image_size=64", "expected on imagefolder, "),
-        ("factors.dataset.cifar10.cache=/x", "has no effect: cifar10 needs no cache"),
-        ("base.width=8", "Expected: factors.encoder.wide.width"),
-        ("search.objectives=[knn_top1, seconds]", "grid chooses nothing by scores"),
-        ("scheduler.confidence=0.9", "expected with name: racing only"),
-        ("checkpoints={keep: none, every_s: 3}", "expected with keep: last or best only"),
-        ("resources.images_on=gpu", "expected auto, as the trials have no GPU"),
-        ("contrasts.smal.margin=1", "contrasts.smal.of: this key is missing"),
-        ("contrasts.small.at.lr=0.2", "sweep no 'lr'"),
-        ("contrasts.small.minus=null", "null removes a key, and none is there"),
-        (
-            "search.trials_per_objective=null",
-            "null removes a key, and none is there. There: method",
-        ),
-        ("objectives.simclr.base.sigma=1", "'simclr' does not own this parameter"),
-        ("factors.dataset.cifar10.base.tau=0.9", "has no effect: taken instead: space.tau"),
-    ],
-)
-def test_a_setting_without_effect_is_refused(load, setting, says):
-    tree = {} if setting != "base.width=8" else {"factors": {
-        **TREE["factors"], "encoder": [TREE["factors"]["encoder"][1]],
-    }}  # fmt: skip
-    lines = refusals(load, setting, **tree)
-    assert any(line.startswith(f"--set {setting}: ") and says in line for line in lines), lines
-
-
-@pytest.mark.parametrize(
-    ("setting", "more", "says"),
-    [
-        ("dataset.root=/x", {}, "digits needs no files"),
-        ("dataset.cache=/x", {}, "digits needs no cache"),
-        ("dataset.download=true", {}, "digits needs nothing that can be fetched"),
-        ("dataset={name: digits, root: /x}", {}, "dataset.root: has no effect: digits needs no"),
-        ("base.tau=0.9", {}, "taken instead: space.tau"),
-        (
-            "base.lr=0.9",
-            {"objectives": {"a": {"framework": "simclr", "loss": "dcl", "base": {"lr": 1}}},
-             "space": {}},
-            "taken instead: objectives.a.base.lr",
-        ),
-        (
-            "space.tau.choices=[1, 2]",
-            {"objectives": {"a": {"framework": "simclr", "loss": "dcl", "base": {"tau": 1}}}},
-            "taken instead: objectives.a.base.tau",
-        ),
-        (
-            "base.batch_size=16",
-            {"base": {"epochs": 0, "encoder": "conv4"}, "space": {},
-             "objectives": {"a": {"framework": "simclr", "loss": "infonce"}}},
-            "epochs is 0, and the untrained encoder depends on none of this",
-        ),
-    ],
-)  # fmt: skip
-def test_a_setting_without_effect_is_refused_without_factors_too(load, setting, more, says):
-    [line] = refusals(load, setting, **PLAIN | more)
-    assert line.startswith(f"--set {setting}: ")
-    assert says in line
+# Settings that nothing uses; those that are refused are in `mistakes.txt`.
 
 
 @pytest.mark.parametrize(
