@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -94,11 +95,8 @@ def test_a_live_search_leaves_the_swept_values_open(study, method):
     trials = [t for t in plan_trials(study(method, 5)) if t.objective == "DCL-w 2"]
     assert len(trials) == 5 * 2
     for trial in trials:
-        assert {name for name, value in trial.params.items() if value is None} == {
-            "tau",
-            "proj_dim",
-            "sigma",
-        }
+        left_open = {name for name, value in trial.params.items() if value is None}
+        assert left_open == {"tau", "proj_dim", "sigma"}
         assert trial.sampler == method
 
 
@@ -108,14 +106,10 @@ def test_a_space_smaller_than_its_budget_is_enumerated_once(study, method):
     assert sorted(configs_of(small, "infonce", "tau", "proj_dim")) == list(
         itertools.product(TAUS, DIMS)
     )
-    assert {t.objective: t.sampler for t in plan_trials(small)} == {
-        "infonce": "grid",
-        "DCL-w 2": method,
-        "untrained": "grid",
-    }
-    assert "note: 'infonce' has only 12 configurations: each runs once per seed" in plan_notes(
-        small
-    )
+    samplers = {t.objective: t.sampler for t in plan_trials(small)}
+    assert samplers == {"infonce": "grid", "DCL-w 2": method, "untrained": "grid"}
+    only = "note: 'infonce' has only 12 configurations: each runs once per seed"
+    assert only in plan_notes(small)
 
 
 # Order and ids.
@@ -139,12 +133,9 @@ def test_every_beginning_of_the_plan_has_seen_the_objectives_equally_often(
 def test_the_seeds_of_a_configuration_stand_together(study):
     trials = plan_trials(study())
     for first, second in zip(trials[::2], trials[1::2], strict=True):
-        assert (first.seed, second.seed) == (3, 5)
-        assert (first.objective, first.config, first.params) == (
-            second.objective,
-            second.config,
-            second.params,
-        )
+        same = {"seed": 3, "trial_id": first.trial_id}
+        assert first == replace(second, **same)
+        assert second.seed == 5
 
 
 def test_trial_ids_are_unique_safe_and_readable(study):
@@ -152,13 +143,6 @@ def test_trial_ids_are_unique_safe_and_readable(study):
     assert len(ids) == len(set(ids))
     assert all(re.fullmatch(r"[A-Za-z0-9_]+-\d{4}-s\d+", trial_id) for trial_id in ids)
     assert "DCL_w_2-0007-s3" in ids
-
-
-def test_trial_ids_do_not_change_when_a_seed_or_an_objective_is_added(study):
-    ids = {t.trial_id: t.params for t in plan_trials(study())}
-    more = study("grid", None, "seeds=[3, 5, 9]", "objectives.dcl={framework: simclr, loss: dcl}")
-    longer = {t.trial_id: t.params for t in plan_trials(more)}
-    assert longer.items() >= ids.items()
 
 
 # Values.
@@ -220,19 +204,8 @@ def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
         ("raw_pixels", None), ("untrained", 3), ("untrained", 5)
     ]  # fmt: skip
     assert "encoder" not in rows[0]
-    assert {
-        "dataset",
-        "score_on",
-        "val_fraction",
-        "image_size",
-        "num_train",
-        "num_classes",
-        "encoder",
-        "width",
-        "knn_k",
-        "linear_probe",
-        "probe_l2",
-    } <= set(rows[1])
+    names = "dataset score_on val_fraction image_size num_train num_classes encoder width knn_k"
+    assert {*names.split(), "linear_probe", "probe_l2"} <= set(rows[1])
 
 
 def test_a_live_search_changes_what_it_chooses_and_what_hangs_on_that(study):

@@ -77,81 +77,57 @@ def test_numbers_are_brought_to_the_type_of_the_parameter(load):
 # What overrides what.
 
 
+OWN, LR = "objectives.dclw", "lr={choices: [0.1, 1]}"
+SWEPT = "space.epochs={choices: [5, 10]}"
+
+
 @pytest.mark.parametrize(
-    ("settings", "fixed", "space", "notes"),
+    ("settings", "expected", "note"),
     [
         # The base of an objective overrides the shared base, and the shared space;
-        (["objectives.dclw.base.lr=0.1"], {"infonce.lr": 0.5, "dclw.lr": 0.1}, {}, []),
-        (
-            ["objectives.dclw.base.tau=0.3"],
-            {"dclw.tau": 0.3, "infonce.tau": None},
-            {"infonce.tau": (0.1, 0.2), "dclw.tau": None},
-            [],
-        ),
+        ([f"{OWN}.base.lr=0.1"], {"infonce.lr": 0.5, "dclw.lr": 0.1}, ""),
+        ([f"{OWN}.base.tau=0.3"], {"dclw.tau": 0.3, "infonce.tau": (0.1, 0.2)}, ""),
         # its space the shared space,
-        (
-            ["objectives.dclw.space.tau={choices: [0.7]}"],
-            {},
-            {"dclw.tau": (0.7,), "infonce.tau": (0.1, 0.2)},
-            [],
-        ),
+        ([f"{OWN}.space.tau.grid=[0.7]"], {"dclw.tau": (0.7,), "infonce.tau": (0.1, 0.2)}, ""),
         # and the shared base: that is said, but not where an objective fixes it again.
+        ([f"{OWN}.space.{LR}"], {"dclw.lr": (0.1, 1.0), "infonce.lr": 0.5}, "dclw"),
         (
-            ["objectives.dclw.space.lr={choices: [0.1, 1]}"],
-            {"dclw.lr": None, "infonce.lr": 0.5},
-            {"dclw.lr": (0.1, 1.0)},
-            ["note: base.lr is replaced by the space of dclw"],
-        ),
-        (
-            ["space.lr={choices: [0.1, 1]}", "objectives.dclw.base.lr=0.3"],
-            {"dclw.lr": 0.3},
-            {"infonce.lr": (0.1, 1.0)},
-            ["note: base.lr is replaced by the space of infonce"],
+            [f"space.{LR}", f"{OWN}.base.lr=0.3"],
+            {"dclw.lr": 0.3, "infonce.lr": (0.1, 1)},
+            "infonce",
         ),
         # An untrained objective keeps its zero epochs beside a sweep of epochs.
         (
-            [UNTRAINED, "space.epochs={choices: [5, 10]}"],
-            {"untrained.epochs": 0},
-            {"untrained.tau": None, "untrained.epochs": None, "infonce.epochs": (5, 10)},
-            [],
+            [UNTRAINED, SWEPT],
+            {"untrained.epochs": 0, "untrained.tau": None, "infonce.epochs": (5, 10)},
+            "",
         ),
     ],
 )
-def test_what_is_nearer_to_an_objective_counts(load, settings, fixed, space, notes):
+def test_what_is_nearer_to_an_objective_counts(load, settings, expected, note):
+    """What it fixes, or the points that it sweeps."""
     study = load(*settings)
-    found = objectives(study)
-    for place, value in fixed.items():
-        objective, name = place.split(".")
-        assert found[objective].fixed.get(name) == value
-    for place, points in space.items():
-        objective, name = place.split(".")
-        swept = found[objective].space.get(name)
-        assert (swept and swept.points) == points
-    assert all(note in plan_notes(study) for note in notes)
+    for place, value in expected.items():
+        name, param = place.split(".")
+        objective = objectives(study)[name]
+        swept = objective.space.get(param)
+        assert (swept.points if swept else objective.fixed.get(param)) == value
+        assert not swept or param not in objective.fixed
+    replaced = [line for line in plan_notes(study) if "base.lr is replaced" in line]
+    assert replaced == [f"note: base.lr is replaced by the space of {note}"] * bool(note)
 
 
 # Several mistakes.
 
 
 def test_mistakes_are_reported_together_and_each_once(load):
-    lines = refusals(
-        load,
-        "base.lr=-1",
-        "base.batch_siz=3",
-        "space.tau.low=2",
-        "objectives.dclw.views=twoo",
-        "objectives.x={}",
-    )
-    assert [line.partition(": ")[2].partition(": ")[0] for line in lines] == [
-        "objectives.x.framework",
-        "objectives.x.loss",
-    ]
-    lines = refusals(
-        load, "base.lr=-1", "base.batch_siz=3", "space.tau.low=2", "objectives.dclw.views=twoo"
-    )
-    assert sorted(line.partition(": ")[2].partition(": ")[0] for line in lines) == [
-        "base.batch_siz", "base.lr", "objectives.dclw.views", "space.tau"
-    ]  # fmt: skip
+    given = ["base.batch_siz=3", "base.lr=-1", "objectives.dclw.views=twoo", "space.tau.low=2"]
+    for more, expected in (
+        ([], ["base.batch_siz", "base.lr", "objectives.dclw.views", "space.tau"]),
+        (["objectives.x={}"], ["objectives.x.framework", "objectives.x.loss"]),
+    ):
+        lines = refusals(load, *given, *more)
+        assert sorted(line.split(": ")[1] for line in lines) == expected
 
 
 # The resolved study.

@@ -102,10 +102,8 @@ def test_a_setting_of_another_form_is_refused(read, setting):
 
 @pytest.mark.parametrize("value", ["[1", "{a: ", "'", "*nothing"])
 def test_a_setting_that_is_no_yaml_is_refused_in_a_short_line(read, value):
-    message = refusal(read, f"base.lr={value}")
-    assert message.startswith("--set base.lr=")
-    assert message.endswith(": the value is not valid YAML.")
-    assert len(message) < 200
+    expected = f"--set base.lr={value}: the value is not valid YAML."
+    assert refusal(read, f"base.lr={value}") == expected
 
 
 # Levels of factors.
@@ -144,12 +142,6 @@ def test_the_root_of_a_level_is_set_by_its_label_or_number(load, key, cell, valu
         ("factors.dataset.v1.5.base.lr=0.4", "v1.5/wide", "lr", 0.4),
         ("factors.dataset.cifar10.objectives.simclr.base.lr=0.4", "cifar10/wide", "lr", 0.4),
         ("factors.dataset.v1.5.base={lr: 0.4}", "v1.5/wide", "lr", 0.4),
-        (
-            "factors.dataset.cifar10.objectives={simclr: {base: {lr: 0.4}}}",
-            "cifar10/wide",
-            "lr",
-            0.4,
-        ),
         ("base.lr=0.4", "cifar10/conv4", "lr", 0.4),
         ("factors.dataset.v1.5.base.lr=null", "v1.5/wide", "lr", 0.2),
     ],
