@@ -53,9 +53,8 @@ def test_a_table_beside_the_images_has_their_classes(head, tmp_path):
     root = labelled(tmp_path / "set", head)
     splits = load("imagefolder", root)
     labels = {round(float(pixels.mean()), 6): label for pixels, label in of_rows(splits).values()}
-    expected = {
-        round(float(x.mean()), 6): 0 if n % 3 else 1 for n, x in enumerate(noise(12, SIZE, SIZE, 3))
-    }
+    pictures = enumerate(noise(12, SIZE, SIZE, 3))
+    expected = {round(float(x.mean()), 6): int(n % 3 == 0) for n, x in pictures}
     assert labels.items() <= expected.items()
     assert len(splits.test) == 12 // 5
     first = layout_of("imagefolder", root)
@@ -74,10 +73,8 @@ def test_a_table_may_name_the_part_of_each_image(tmp_path):
     layout = layout_of("imagefolder", root)
     expected = {"train": [1, 0, 0, 1, 0, 0, 1, 0], "test": [0, 1, 0]}  # every third is a dog
     for part, labels in expected.items():
-        by_number = {
-            int(Path(layout.name(part, i)).stem[1:].strip()): i for i in range(len(labels))
-        }
-        assert [layout.labels[part][by_number[n]] for n in sorted(by_number)] == labels
+        numbers = [int(Path(layout.name(part, i)).stem[1:]) for i in range(len(labels))]
+        assert layout.labels[part][np.argsort(numbers)].tolist() == labels
     assert layout.unread == "b/*.PNG, column weight"  # the one of test
     (root / "labels.csv").write_text((root / "labels.csv").read_text().replace(",val,", ",fold 2,"))
     assert "expected split train, val or valid" in refusal("imagefolder", root)
