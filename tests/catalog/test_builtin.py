@@ -1,6 +1,7 @@
 """The catalog's rows hold together, and match what can be built."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -17,14 +18,11 @@ from clsweep.catalog.builtin import COMPONENTS, DATASETS, DIAGNOSTICS, METRICS, 
 from clsweep.catalog.rows import named
 from clsweep.results.schemas import ID_FIELDS
 
-FLOAT = catalog.Param(
-    name="x", kind="float", default=0.5, low=0, low_open=True, high=1, doc="-", source="-"
-)
-INT = catalog.Param(name="n", kind="int", default=4, low=2, doc="-", source="-")
-WORD = catalog.Param(name="w", kind="choice", default="a", choices=("a", "b"), doc="-", source="-")
-NUMBERS = catalog.Param(
-    name="m", kind="numbers", default="0.5", low=0, low_open=True, high=1, doc="-", source="-"
-)
+TEXT = {"doc": "-", "source": "-"}
+FLOAT = catalog.Param(name="x", kind="float", default=0.5, low=0, low_open=True, high=1, **TEXT)
+INT = catalog.Param(name="n", kind="int", default=4, low=2, **TEXT)
+WORD = catalog.Param(name="w", kind="choice", default="a", choices=("a", "b"), **TEXT)
+NUMBERS = replace(FLOAT, kind="numbers", default="0.5")
 GRID = {"probe_lr_grid", "probe_val_share"}
 SGD = {
     "probe_epochs", "probe_schedule", "probe_gamma", "probe_optimizer", "probe_momentum",
@@ -195,11 +193,9 @@ def test_negatives_are_owned_where_their_number_counts(framework, loss):
 )
 def test_a_selected_component_brings_its_own_parameters(selected, brings):
     parts = PARTS | {"loss": "dclw"}
-    base = set(ownership.owned_params(parts, dataset="digits", linear_probe="none"))
-    assert (
-        set(ownership.owned_params(parts, dataset="digits", **{"linear_probe": "none", **selected}))
-        == base | brings
-    )
+    plain = {"dataset": "digits", "linear_probe": "none"}
+    base, owned = (ownership.owned_params(parts, **plain | more) for more in ({}, selected))
+    assert {*owned} == {*base} | brings
 
 
 def test_every_framework_takes_every_regularizer_and_pair_frameworks_all_views():
@@ -252,21 +248,12 @@ def test_a_default_may_depend_on_the_parts_and_on_the_recipe(name, parts, recipe
 )
 def test_all_negatives_are_written_as_their_number(framework, batch_size, effective):
     params = {"num_negatives": 0, "batch_size": batch_size}
-    assert (
-        ownership.effective({"framework": framework}, params, catalog.DATASET["digits"])[
-            "num_negatives"
-        ]
-        == effective
-    )
+    values = ownership.effective({"framework": framework}, params, catalog.DATASET["digits"])
+    assert values["num_negatives"] == effective
 
 
 @pytest.mark.parametrize(
-    ("params", "width"),
-    [
-        ({"encoder": "conv4", "width": 8}, 32),
-        ({"encoder": "resnet50"}, 2048),
-    ],
-    ids=str,
+    ("params", "width"), [({"encoder": "conv4", "width": 8}, 32), ({"encoder": "resnet50"}, 2048)]
 )
 def test_a_hidden_width_of_the_features_is_written_as_its_number(params, width):
     from clsweep.objective.build import build_encoder
