@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -249,23 +248,6 @@ def test_a_build_goes_on_after_a_disk_without_room_and_after_zeros_of_a_crash(ro
         with pytest.raises(RequestError, match="given 5 B"):
             load(root, "jpeg")
     assert (partial / "train.index").exists()
-    assert all(map(np.array_equal, load(root, "jpeg").train.images, expected))
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("manifest.json", Path.unlink),
-        ("train.jpegs", lambda path: os.truncate(path, 1000)),
-        ("train.index", lambda path: os.truncate(path, 24)),
-        ("test.jpegs", lambda path: path.write_bytes(path.read_bytes() + b"0")),
-        ("test.index", Path.unlink),
-    ],
-)
-def test_a_damaged_cache_is_made_again(name, damage, root):
-    expected = [image.copy() for image in load(root, "jpeg").train.images]
-    [folder] = caches(root)
-    damage(folder / name)
     assert all(map(np.array_equal, load(root, "jpeg").train.images, expected))
 
 

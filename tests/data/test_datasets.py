@@ -151,15 +151,6 @@ def test_channel_stats_are_those_of_the_rows_or_of_evenly_spaced_ones_of_many(mo
     assert np.array_equal(many.channel_stats, every_fifth.channel_stats)
 
 
-def test_a_part_of_a_split_copies_no_pixels():
-    train, val, test = digits()
-    assert train.images is val.images is test.images
-    part = val.take(np.array([3, 1]))
-    assert part.images is val.images
-    assert np.array_equal(pixels(part), pixels(val)[[3, 1]])
-    assert np.array_equal(part.labels, val.labels[[3, 1]])
-
-
 # torchvision's.
 
 
