@@ -283,7 +283,7 @@ def test_the_bytes_of_all_are_reckoned_by_some(root):
         prepare(stored, place_of(root))
         parts = [path / f"{part}.{file}" for path in caches(root) for part in ("train", "test")]
         there = sum(path.stat().st_size for path in parts if path.exists())
-        estimate = estimated_store(stored)
-        assert estimate.num_bytes == pytest.approx(there, rel=0.1)
-        assert (estimate.images_per_s > 0) is (form == "jpeg")
+        num_bytes, rate = estimated_store(stored)
+        assert num_bytes == pytest.approx(there, rel=0.1)
+        assert (rate > 0) is (form == "jpeg")
     assert len(caches(root)) == 2
