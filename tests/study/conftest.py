@@ -5,7 +5,9 @@ from functools import partial
 import pytest
 
 from clsweep.errors import StudyError
+from clsweep.study.document import read_document
 from clsweep.study.resolve import load_study
+from clsweep.study.settings import apply_setting
 from tests.planted import study_at
 
 BASE = {"encoder": "conv4", "epochs": 2, "batch_size": 32}
@@ -56,6 +58,21 @@ LEVELS = {
 PLAIN = {"factors": None, "base": BASE, "dataset": {"name": "digits"}, "contrasts": {}}
 
 FINAL = "evaluation={train_on: all, score_on: test}"
+
+
+@pytest.fixture
+def read(tmp_path, request):
+    """Read a text, or the one that a file calls `TEXT`, as `study.yaml`, with settings over it."""
+
+    def read_text(text=None, *settings, **options):
+        path = tmp_path / "study.yaml"
+        path.write_text(request.module.TEXT if text is None else text, encoding="utf-8")
+        document = read_document(path, **options)
+        for setting in settings:
+            apply_setting(document, setting)
+        return document
+
+    return read_text
 
 
 @pytest.fixture

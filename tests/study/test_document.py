@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from clsweep.errors import StudyError
-from clsweep.study.document import Document, parse_value, read_document
+from clsweep.study.document import Document, parse_value
 from clsweep.study.settings import apply_setting
 
 TEXT = """\
@@ -28,21 +28,7 @@ presets:
       lr: 0.25
       width: 8
     space: null
-  broken: 3
 """
-PLAIN = TEXT.replace("  broken: 3\n", "")
-
-
-@pytest.fixture
-def read(tmp_path):
-    """Read a text as `study.yaml`."""
-
-    def read_text(text=PLAIN, **options):
-        path = tmp_path / "study.yaml"
-        path.write_text(text, encoding="utf-8")
-        return read_document(path, **options)
-
-    return read_text
 
 
 def place(document, *keys):
@@ -86,7 +72,7 @@ def test_places_point_into_the_preset_where_it_speaks(read):
 
 
 def test_several_presets_are_laid_over_one_another(read):
-    text = PLAIN + "  long: {base: {epochs: 9, lr: 0.1}}\n"
+    text = TEXT + "  long: {base: {epochs: 9, lr: 0.1}}\n"
     both, other = (read(text, preset=names).tree["base"] for names in ("cpu,long", "long,cpu"))
     assert both == {"epochs": 9, "lr": 0.1, "width": 8}
     assert other == {"epochs": 9, "lr": 0.25, "width": 8}
@@ -99,7 +85,7 @@ def test_an_unknown_preset_names_the_nearest(read):
 
 
 def test_a_preset_that_is_no_mapping_is_refused_even_if_another_is_asked_for(read):
-    message = refusal(read, TEXT, preset="cpu")
+    message = refusal(read, f"{TEXT}  broken: 3\n", preset="cpu")
     assert message == "study.yaml:18: presets.broken: expected a partial study, a mapping, given 3"
 
 
@@ -113,7 +99,7 @@ def test_a_preset_that_is_no_mapping_is_refused_even_if_another_is_asked_for(rea
         ("b:\n  a: 1\n  'a': 1\n", 3),
         ("c: [{a: 1,\n     a: 2}]\n", 2),
         ("x: &x {k: 1}\na:\n  <<: *x\n  <<: *x\n", 4),
-        (PLAIN.replace("width: 8", "lr: 8"), 16),
+        (TEXT.replace("width: 8", "lr: 8"), 16),
     ],
 )
 def test_a_key_that_stands_twice_is_refused(read, text, line):

@@ -16,6 +16,8 @@ from clsweep.errors import StudyError
 from clsweep.study import design
 from clsweep.study.resolve import load_study
 from tests.study.conftest import FINAL, GAUSSIAN, LEVELS, ONE, PLAIN, parts, refusals
+from tests.study.test_conditions import SPACE
+from tests.study.test_conditions import TREE as MOCO
 
 STUDY = """\
 name: small
@@ -50,15 +52,8 @@ ASKED = {
     "space": {"tau": {"choices": [0.1, 0.5]}, "lr": {"low": 0.1, "high": 1.0, "grid": [0.1, 1]}},
     "contrasts": {"small": {"of": ["dcl", "simclr"], "at": {"tau": 0.1}}},
 }
-CONDITIONED = {
-    "objectives": {"moco": {"framework": "moco", "loss": "infonce"}},
-    "space": {
-        "tau": {"grid": [0.1, 0.5]},
-        "momentum_schedule": {"choices": ["constant", "cosine"]},
-        "momentum_end": {"grid": [0.999, 1.0]},
-        "weight_decay": {"grid": [0.001, 0.01]},
-    },
-}
+DECAY = {"weight_decay": {"grid": [0.001, 0.01]}}
+CONDITIONED = {"objectives": MOCO["objectives"], "space": SPACE | DECAY}
 WHOLE = yaml.safe_load(STUDY)
 HALVING = (
     f"search={TPE}", "scheduler={name: asha}", "objectives.dclw.space=null", "base.eval_every=1",

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from clsweep.errors import StudyError
-from clsweep.study.document import read_document
 from clsweep.study.settings import apply_setting
 from tests.study.conftest import LEVELS, PLAIN, refusals
 
@@ -18,24 +17,9 @@ presets:
 TREE = LEVELS
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Lay settings over `TEXT`."""
-
-    def read_text(*settings, preset=None):
-        path = tmp_path / "study.yaml"
-        path.write_text(TEXT)
-        document = read_document(path, preset=preset)
-        for setting in settings:
-            apply_setting(document, setting)
-        return document
-
-    return read_text
-
-
 def refusal(read, setting):
     with pytest.raises(StudyError) as caught:
-        read(setting)
+        read(TEXT, setting)
     return str(caught.value)
 
 
@@ -53,7 +37,7 @@ def refusal(read, setting):
     ],
 )
 def test_set_puts_a_yaml_value_at_dotted_keys(read, setting, keys, value):
-    node = read(setting).tree
+    node = read(TEXT, setting).tree
     for key in keys:
         node = node[key]
     assert node == value
@@ -62,13 +46,11 @@ def test_set_puts_a_yaml_value_at_dotted_keys(read, setting, keys, value):
 
 @pytest.mark.parametrize("setting", ["base.lr=null", "base.lr="])
 def test_set_to_null_removes_the_key(read, setting):
-    assert read(setting).tree["base"] == {"epochs": 6}
+    assert read(TEXT, setting).tree["base"] == {"epochs": 6}
 
 
-def test_a_section_with_nothing_below_it_is_set_and_unset(tmp_path):
-    path = tmp_path / "study.yaml"
-    path.write_text("name: small\ndataset:\nbase: {epochs: }\n")
-    document = read_document(path)
+def test_a_section_with_nothing_below_it_is_set_and_unset(read):
+    document = read("name: small\ndataset:\nbase: {epochs: }\n")
     apply_setting(document, "dataset.root=/x")
     assert document.tree["dataset"] == {"root": "/x"}
     assert document.place(("dataset", "root")) == "--set dataset.root=/x"
@@ -82,12 +64,12 @@ def test_a_section_with_nothing_below_it_is_set_and_unset(tmp_path):
 
 
 def test_the_last_setting_wins_and_settings_beat_the_preset(read):
-    document = read("base.lr=1", "base.lr=2", preset="cpu")
+    document = read(TEXT, "base.lr=1", "base.lr=2", preset="cpu")
     assert document.tree["base"] == {"epochs": 6, "lr": 2, "width": 8}
 
 
 def test_the_place_of_a_setting_and_of_all_below_it_is_the_setting(read):
-    document = read("seeds=[3, 4]", "confirm.top=2")
+    document = read(TEXT, "seeds=[3, 4]", "confirm.top=2")
     assert document.place(("seeds",)) == "--set seeds=[3, 4]"
     assert document.place(("seeds", 1)) == "--set seeds=[3, 4]"
     assert document.place(("confirm", "top")) == "--set confirm.top=2"
