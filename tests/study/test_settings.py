@@ -26,13 +26,10 @@ def refusal(read, setting):
 @pytest.mark.parametrize(
     ("setting", "keys", "value"),
     [
-        ("base.epochs=10", ("base", "epochs"), 10),
         ("base.lr=1e-3", ("base", "lr"), 1e-3),
-        ("name=other", ("name",), "other"),
         ("name=a=b", ("name",), "a=b"),
         ("seeds=[5, 6]", ("seeds",), [5, 6]),
         ("space.tau={choices: [0.1, 0.2]}", ("space", "tau"), {"choices": [0.1, 0.2]}),
-        ("dataset.download=true", ("dataset", "download"), True),
         ("a.b.c='1'", ("a", "b", "c"), "1"),
     ],
 )
