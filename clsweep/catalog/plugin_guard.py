@@ -109,7 +109,7 @@ def _unlike(part: str, row: Any, value: Any, given: tuple[Any, ...]) -> str:
         pass
     elif part == "lr_schedule":
         fits, expected = _is_number(value) and value >= 0, "a finite number from 0 on"
-    elif _gives_number(part, row):
+    elif (part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes):
         low, high = getattr(row, "limits", (-math.inf, math.inf))  # a diagnostic has none
         fits = _is_number(value) and low <= float(value) <= high
         expected = f"a finite number from {low:g} to {high:g}".removesuffix(" from -inf to inf")
@@ -133,10 +133,6 @@ def _unlike(part: str, row: Any, value: Any, given: tuple[Any, ...]) -> str:
         name, expected = _HAS[part]
         fits = hasattr(value, name)
     return "" if fits else expected
-
-
-def _gives_number(part: str, row: Any) -> bool:
-    return bool((part == "Diagnostic" and not row.summary) or (part == "Metric" and row.takes))
 
 
 def _is_score(x: Any, given: tuple[Any, ...]) -> bool:

@@ -15,13 +15,13 @@ def store_lines(study: Study) -> list[str]:
     from clsweep.data.store_form import estimated_store
 
     data, resources = study.dataset, study.sections.resources
-    estimate = estimated_store(data)
+    num_bytes, rate = estimated_store(data)
     side = f"the shorter side at most {data.store_size} pixels"
-    line = f"Cache: {byte_size(estimate.num_bytes, 3)} of {data.store_as}, {side}"
+    line = f"Cache: {byte_size(num_bytes, 3)} of {data.store_as}, {side}"
     if not (data.sample and data.sample.pictures):
         line += "; reckoned with ImageNet's JPEGs, as the files are not here"
     lines = [line]
-    if rate := estimate.images_per_s:
+    if rate:
         cores = resources.cpus_per_worker * resources.workers
         lines.append(
             f"A core of this machine decodes {count(round(rate))} images a second; a trial has "
@@ -46,7 +46,7 @@ def room_notes(cells: Iterable[Study]) -> list[str]:
         if place.root in of_folder or (data.sample and data.sample.pictures):
             from clsweep.data.store_form import estimated_store  # needs Pillow
 
-            of_folder[form] = estimated_store(data).num_bytes
+            of_folder[form], _ = estimated_store(data)
     notes = []
     for folder, of_folder in ((folder, of) for folder, of in parts.items() if of):
         from clsweep.data.store_form import free_bytes

@@ -261,14 +261,14 @@ def _copy_notes(study: Study) -> list[str]:
     from clsweep.data.sources import dataset_layout
 
     layout = dataset_layout(row, place)
-    copies, part = copies_between(layout), "test" if len(layout.labels["test"]) else "training"
-    num_compared, root = count(copies.num_compared[0]), f"{layout.root}/"
+    (num_tested, _), exact, near = copies_between(layout)
+    part, root = "test" if len(layout.labels["test"]) else "training", f"{layout.root}/"
     return [
-        f"note: of {num_compared} {part} images that were compared, {count(len(pairs))} {are}, "
-        f"first {' and '.join(name.removeprefix(root) for name in pairs[0])}"
+        f"note: of {count(num_tested)} {part} images that were compared, {count(len(pairs))} "
+        f"{are}, first {' and '.join(name.removeprefix(root) for name in pairs[0])}"
         for pairs, are in (
-            (copies.exact, "are trained on too, byte for byte"),
-            (copies.near, "look like other training images (nearly the same small grey image)"),
+            (exact, "are trained on too, byte for byte"),
+            (near, "look like other training images (nearly the same small grey image)"),
         )
         if pairs
     ]

@@ -10,7 +10,6 @@ import math
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -36,19 +35,6 @@ _PICTURE, _JPEG_BYTES = (375, 500), 0.4
 _JPEG = b"\xff\xd8\xff"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreEstimate:
-    """Of all pictures of a data set in the study's form, by some of them.
-
-    Args:
-        num_bytes: on the disk.
-        images_per_s: JPEGs that one core of this machine decodes in a second; 0: there are none.
-    """
-
-    num_bytes: int
-    images_per_s: float = 0.0
-
-
 def automatic_form(dataset: Dataset, store_size: int) -> str:
     """`jpeg` of many pictures that are JPEGs, else `pixels`, of which the shorter side would be
     `store_size` at most.
@@ -62,19 +48,21 @@ def automatic_form(dataset: Dataset, store_size: int) -> str:
 
 
 @cache
-def estimated_store(dataset: Dataset) -> StoreEstimate:
-    """Bytes and rate of a data set whose form and size are known."""
+def estimated_store(dataset: Dataset) -> tuple[int, float]:
+    """Bytes of all pictures of a data set whose form and size are known, by some of them, and the
+    JPEGs that one core of this machine decodes in a second; 0 where there are none.
+    """
     number, size, channels = _num_pictures(dataset), dataset.store_size, dataset.channels
     if dataset.store_as != "jpeg":
-        return StoreEstimate(num_bytes=pixel_bytes(dataset, size))
+        return pixel_bytes(dataset, size), 0.0
     jpegs = stored_pictures(dataset, _sampled(dataset))
     if not len(jpegs):
-        return StoreEstimate(num_bytes=int(pixel_bytes(dataset, size) / channels * _JPEG_BYTES))
+        return int(pixel_bytes(dataset, size) / channels * _JPEG_BYTES), 0.0
     begin = time.thread_time()
     for row in range(len(jpegs)):
         jpegs[row]
     rate = len(jpegs) / (time.thread_time() - begin)
-    return StoreEstimate(num_bytes=number * len(jpegs.content) // len(jpegs), images_per_s=rate)
+    return number * len(jpegs.content) // len(jpegs), rate
 
 
 def sampled_pictures(dataset: Dataset) -> Pictures:

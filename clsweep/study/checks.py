@@ -9,13 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, METRICS, PARAM, Value
-from clsweep.catalog.open_encoders import (
-    ENCODER_PARAMS,
-    NO_PATCHES,
-    NONE,
-    is_open,
-    why_not,
-)
+from clsweep.catalog.open_encoders import ENCODER_PARAMS, NO_PATCHES, NONE, is_open, why_not
 from clsweep.catalog.ownership import (
     ALL_THERE_IS,
     is_taken,

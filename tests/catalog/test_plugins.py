@@ -152,23 +152,26 @@ def test_a_recipe_brings_augmentations_of_one_s_own(study):
     found = study("objectives.new.loss=dcl", "base.recipe=masked", "base.erase_prob=1", text=MASK)
     row = plan_row(found, plan_trials(found)[0])
     given = {name: row[name] for name in ("augmentation", "mask_width", "erase_prob")}
-    assert given == {
-        "augmentation": "time_mask, random_erasing",
-        "mask_width": 3,
-        "erase_prob": 1.0,
-    }
+    both = "time_mask, random_erasing"
+    assert given == {"augmentation": both, "mask_width": 3, "erase_prob": 1.0}
     with pytest.raises(StudyError, match="uses it; it belongs to augmentation time_mask"):
         study("objectives.new.loss=dcl", "base.mask_level=1", text=MASK)
+
+
+def one_trial(found, path):
+    """A results folder of a study's first trial."""
+    row = plan_row(found, plan_trials(found)[0])
+    folder = ResultsFolder(str(path))
+    folder.create(found.document.dump(), [row], found.document.plugins)
+    folder.add_trial(row | {"status": "finished", "spread": 0.5})
+    return folder
 
 
 def test_results_are_read_without_the_file_and_nothing_is_executed(study, tmp_path):
     executed = tmp_path / "executed"
     bomb = f"{MINE}\nopen({str(executed)!r}, 'w')\n"
     found = study("metric={name: spread, mode: min}", text=bomb)
-    row = plan_row(found, plan_trials(found)[0])
-    folder = ResultsFolder(str(tmp_path / "results"))
-    folder.create(found.document.dump(), [row], found.document.plugins)
-    folder.add_trial(row | {"status": "finished", "spread": 0.5})
+    folder = one_trial(found, tmp_path / "results")
     activate(())
     assert "spread" not in METRIC
     (tmp_path / "mine.py").unlink()
@@ -187,11 +190,7 @@ def test_folders_with_different_plug_ins_of_one_name_are_not_read_together(study
     paths = []
     for name, text in {"a": MINE, "b": MINE.replace('unit="rad"', 'unit="deg"'), "c": MINE}.items():
         found = study("metric={name: spread, mode: min}", f"name={name}", text=text)
-        row = plan_row(found, plan_trials(found)[0])
-        folder = ResultsFolder(str(tmp_path / name))
-        folder.create(found.document.dump(), [row], found.document.plugins)
-        folder.add_trial(row | {"status": "finished", "spread": 0.5})
-        paths.append(folder.path)
+        paths.append(one_trial(found, tmp_path / name).path)
     with pytest.raises(RequestError, match="have different versions of plug-in mine"):
         clsweep.open_results(paths[0], paths[1])
     assert len(clsweep.open_results(paths[0], paths[2]).trials) == 2

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
-import signal
-import subprocess
-import sys
 import tarfile
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -71,25 +66,6 @@ def write_tar(path: Path, files: dict[str, bytes]) -> None:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-
-
-def start(script: str, *words: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", script, *map(str, words)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE)
-
-
-def lines_of(log: Path) -> list[str]:
-    return log.read_text().splitlines() if log.exists() else []
-
-
-def kill_after(num: int, log: Path, process: subprocess.Popen[bytes]) -> None:
-    """As soon as the process has written so many lines."""
-    for _ in range(1200):
-        if len(lines_of(log)) >= num:
-            break
-        threading.Event().wait(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def of_rows(splits: Splits) -> dict[int, tuple[np.ndarray, int]]:

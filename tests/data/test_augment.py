@@ -145,23 +145,18 @@ def crops(recipe: Recipe, height: int, width: int, num: int) -> Iterator[list[An
         yield [x.numpy() for x in (i, j, h, w, h * w, h / w, i + h / 2, j + w / 2)]
 
 
-@pytest.mark.parametrize(
-    ("crop_scale", "crop_max"), [(0.08, 1.0), (0.2, 1.0), (1.0, 1.0), (0.05, 0.14), (0.001, 0.002)]
-)  # of the last no crop of 8 x 8 exists: torchvision takes the whole image, beyond crop_max
-@pytest.mark.parametrize("size", [8, 32])
-def test_crops_have_torchvisions_distribution(crop_scale, crop_max, size):
-    recipe = replace(CROP_ONLY, crop_scale=crop_scale, crop_max=crop_max)
-    for ours, theirs in zip(*crops(recipe, size, size, 3000), strict=True):
-        assert stats.ks_2samp(ours, theirs, method="asymp").pvalue > 0.01
+AREAS = [(0.08, 1.0), (0.2, 1.0), (1.0, 1.0), (0.05, 0.14), (0.001, 0.002)]
+# of the last no crop of 8 x 8 exists: torchvision takes the whole image, beyond crop_max
+SQUARES = [(size, size, areas) for size in (8, 32) for areas in AREAS]
+# also where no crop of an allowed ratio fits, and the middle is taken
+PICTURES = [(*size, (low, 1.0)) for size in ((64, 40), (20, 100), (90, 20)) for low in (0.08, 0.5)]
 
 
-@pytest.mark.parametrize(("height", "width"), [(64, 40), (20, 100), (90, 20)])
-@pytest.mark.parametrize("crop_scale", [0.08, 0.5])
-def test_crops_of_a_picture_are_distributed_as_torchvisions(height, width, crop_scale):
-    """Also where no crop of an allowed ratio fits, and the middle is taken."""
-    recipe = replace(CROP_ONLY, crop_scale=crop_scale, output_size=8)
+@pytest.mark.parametrize(("height", "width", "areas"), [*SQUARES, *PICTURES])
+def test_crops_have_torchvisions_distribution(height, width, areas):
+    recipe = replace(CROP_ONLY, crop_scale=areas[0], crop_max=areas[1], output_size=8)
     for ours, theirs in zip(*crops(recipe, height, width, 2000), strict=True):
-        assert stats.ks_2samp(ours, theirs).pvalue > 1e-4
+        assert stats.ks_2samp(ours, theirs, method="asymp").pvalue > 1e-3
 
 
 def test_jitter_orders_are_uniform_over_the_permutations():
@@ -172,23 +167,18 @@ def test_jitter_orders_are_uniform_over_the_permutations():
     assert stats.chisquare(counts.numpy()).pvalue > 0.01
 
 
-@pytest.mark.parametrize("strength", [0.5, 1.0, 1.25])
+@pytest.mark.parametrize("strength", [0.5, 1.25, 2.0])
 @pytest.mark.parametrize("ranges", [(0.8, 0.8, 0.8, 0.2), (0.5, 0.1, 0.3, 0.2)])
 def test_factors_are_uniform_between_color_jitters_bounds(ranges, strength):
+    """No brightness is negative, where the strongest of 0.8 would begin at 1 - 1.6."""
     names = ("jitter_brightness", "jitter_contrast", "jitter_saturation", "jitter_hue")
     recipe = Recipe(jitter_strength=strength, **dict(zip(names, ranges, strict=True)))
     draws = draw_views(recipe, 10_000, 8, generator(1))
     for column, middle, reach in zip(draws.factor_N4.T, (1.0, 1.0, 1.0, 0.0), ranges, strict=True):
-        low = middle - strength * reach
-        inside = stats.uniform(low, 2 * strength * reach)
+        low = max(0.0 if middle else -1.0, middle - strength * reach)
+        inside = stats.uniform(low, middle + strength * reach - low)
         assert stats.kstest(column.numpy(), inside.cdf).pvalue > 0.01
     assert stats.kstest(draws.sigma.numpy(), stats.uniform(0.1, 1.9).cdf).pvalue > 0.01
-
-
-def test_a_brightness_is_never_negative():
-    draws = draw_views(Recipe(jitter_strength=2.0), 10_000, 8, generator(1))
-    inside = stats.uniform(0.0, 2.6)  # 1 - 1.6 < 0
-    assert stats.kstest(draws.factor_N4[:, 0].numpy(), inside.cdf).pvalue > 0.01
 
 
 def test_probabilities_are_honoured_and_independent():
@@ -217,9 +207,8 @@ def test_recipes_share_the_draws_they_have_in_common(first, second, differing):
     """Of another saturation, only the saturation is another."""
     generators = [generator(), generator()]
     a, b = (draw_views(r, 50, 32, g) for r, g in zip((first, second), generators, strict=True))
-    assert {
-        name for name in _DRAWN_FIELDS if not torch.equal(getattr(a, name), getattr(b, name))
-    } == (differing)
+    names = {n for n in _DRAWN_FIELDS if not torch.equal(getattr(a, n), getattr(b, n))}
+    assert names == differing
     if differing == {"factor_N4"}:
         assert torch.equal(a.factor_N4[:, [0, 1, 3]], b.factor_N4[:, [0, 1, 3]])
     assert torch.equal(*(g.get_state() for g in generators))
@@ -279,57 +268,29 @@ def test_whole_numbers_are_images_in_so_many_steps(dtype, top, output_size):
     assert torch.equal(apply(last, draws), view)
 
 
-def test_images_of_a_batch_are_drawn_apart_and_from_the_given_generator_alone():
-    state = torch.random.get_rng_state()
-    x_NCHW = pictures(1, 3, 32).repeat(64, 1, 1, 1)
-    views = apply(x_NCHW, draw_views(Recipe(), 64, 32, generator())).flatten(1)
-    assert (torch.cdist(views, views) + 9.0 * torch.eye(64)).min() > 0.1, (
-        "64 views of one image, no two alike"
-    )
-    assert torch.equal(torch.random.get_rng_state(), state)
-
-
-class OnTheHost(TorchDispatchMode):
-    """Fails where a value of a tensor that comes from the images, or travelled to their device, is
-    read on the host.
-
-    The images are on the meta device, which has no values: a GPU could be no less able to tell them
-    at once.
+class NoMasks(TorchDispatchMode):
+    """Fails where a mask is the index of a tensor on the meta device. All else that waits for a GPU
+    fails there by itself, as it has no values.
     """
-
-    READS = (
-        "_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique",
-        "bincount",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_operations = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        if any(t.device.type == "meta" for t in tensors):
-            self.num_operations += 1
-            name = func.name().removeprefix("aten::").split(".")[0]
-            assert not name.startswith(self.READS), f"{name} waits for the device"
-            is_indexed = name.startswith("index") and any(
-                t.dtype in (torch.bool, torch.uint8) for t in tensors[1:]
-            )
-            assert not is_indexed or name == "index_select", "a mask waits for the device"
+        if func.name().startswith(("aten::index.", "aten::index_put")):
+            on_device = any(t.device.type == "meta" for t in tensors)
+            masks = [t for t in tensors[1:] if t.dtype in (torch.bool, torch.uint8)]
+            assert not (on_device and masks), "a mask waits for the device"
         return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 @pytest.mark.parametrize("output_size", [None, 12, 48])
 def test_nothing_waits_for_the_device(output_size, dtype):
-    draws = draw_views(
-        replace(Recipe(), solarize_prob=0.5, output_size=output_size), 40, 32, generator()
-    )
-    with OnTheHost() as mode:
+    recipe = Recipe(solarize_prob=0.5, output_size=output_size)
+    draws = draw_views(recipe, 40, 32, generator())
+    with NoMasks():
         view = apply(torch.empty(40, 3, 32, 32, dtype=dtype, device="meta"), draws)
     assert view.shape == (40, 3, output_size or 32, output_size or 32)
     assert view.device.type == "meta"
-    assert mode.num_operations > 50
 
 
 def test_a_batch_of_views_takes_few_operations():
@@ -359,12 +320,8 @@ def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(
 ):
     x_NCHW = pictures(300, num_channels, size)
     before = x_NCHW.clone()
-    view = apply(
-        x_NCHW,
-        draw_views(
-            replace(Recipe(), jitter_strength=2.5, output_size=output_size), 300, size, generator()
-        ),
-    )
+    recipe = Recipe(jitter_strength=2.5, output_size=output_size)
+    view = apply(x_NCHW, draw_views(recipe, 300, size, generator()))
     assert view.isfinite().all()
     assert 0.0 <= view.min() <= view.max() <= 1.0
     assert view.shape == (300, num_channels, output_size or size, output_size or size)
@@ -382,9 +339,8 @@ def test_rounding_does_not_brighten_white(output_size):
 @pytest.mark.parametrize("output_size", [None, 12])
 def test_the_memory_layout_is_kept_and_does_not_matter(output_size, crop_max):
     x_NCHW = pictures(20, 3, 16)
-    draws = draw_views(
-        replace(Recipe(), output_size=output_size, crop_max=crop_max), 20, 16, generator()
-    )
+    recipe = Recipe(output_size=output_size, crop_max=crop_max)
+    draws = draw_views(recipe, 20, 16, generator())
     view = apply(x_NCHW.contiguous(memory_format=torch.channels_last), draws)
     assert view.is_contiguous(memory_format=torch.channels_last)
     assert apply(x_NCHW, draws).is_contiguous()
@@ -393,35 +349,20 @@ def test_the_memory_layout_is_kept_and_does_not_matter(output_size, crop_max):
 
 @pytest.mark.parametrize("output_size", [None, 12])
 def test_autocast_does_not_lower_the_precision(output_size):
-    x_NCHW, draws = (
-        pictures(40, 3, 32),
-        draw_views(replace(Recipe(), output_size=output_size), 40, 32, generator()),
-    )
+    x_NCHW = pictures(40, 3, 32)
+    draws = draw_views(Recipe(output_size=output_size), 40, 32, generator())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         view = apply(x_NCHW, draws)
     torch.testing.assert_close(view, apply(x_NCHW, draws), rtol=0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("images", "drawn", "message"),
-    [
-        (torch.zeros(4, 3, 8, 8, dtype=torch.int64), (4, 8), "int64"),
-        *(
-            (torch.zeros(shape), (4, 8), r"must have shape \(4, C, 8, 8\)")
-            for shape in ((4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 0, 8, 8), (3, 8, 8))
-        ),
-    ],
+    "shape", [(4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 0, 8, 8), (3, 8, 8), (4, 3, 8, 8)]
 )
-def test_images_that_do_not_fit_the_draws_are_refused(images, drawn, message):
+def test_images_that_do_not_fit_the_draws_are_refused(shape):
+    message = "int64" if shape == (4, 3, 8, 8) else r"must have shape \(4, C, 8, 8\)"
     with pytest.raises(ValueError, match=message):
-        apply(images, draw_views(Recipe(), *drawn, generator()))
-
-
-def test_squares_given_one_by_one_are_cropped_as_squares_of_one_size():
-    recipe = replace(Recipe(), output_size=8)
-    one = draw_views(recipe, 50, 32, generator(1))
-    each = draw_views(recipe, 50, torch.full((2, 50), 32), generator(1))
-    assert all(torch.equal(getattr(one, n), getattr(each, n)) for n in ("i", "j", "h", "w", "flip"))
+        apply(torch.zeros(shape, dtype=torch.int64), draw_views(Recipe(), 4, 8, generator()))
 
 
 @pytest.mark.parametrize("num_channels", [2, 5])

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
+from scipy import special
 from torch import Tensor
-from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.catalog import Component
@@ -67,45 +66,11 @@ def erased(x_CHW: Tensor, u_K: list[float], prob: float, low: float, high: float
 @pytest.mark.parametrize("areas", [(0.02, 0.33), (0.9, 1.0), (0.02, 0.02)])
 def test_erasing_is_a_loop_over_the_images(shape, areas, monkeypatch):
     x_NCHW, u_NK = torch.rand(300, *shape, generator=generator(1)), numbers(300, 23)
-    monkeypatch.setattr(augmentations, "LEAST_ERASED", areas[0])
+    if areas[0] != 0.02:
+        monkeypatch.setattr(augmentations, "LEAST_ERASED", areas[0])
     actual = random_erasing(x_NCHW, u_NK, erase_prob=0.6, erase_max=areas[1])
     loop = [erased(x, u, 0.6, *areas) for x, u in zip(x_NCHW, u_NK.tolist(), strict=True)]
     assert torch.equal(actual, torch.stack(loop))
-
-
-def test_erasing_has_torchvisions_distribution():
-    """Of areas, heights and places of the rectangles, and how often there is one."""
-    torch.manual_seed(0)
-    ones, num = torch.ones(1, 32, 32), 2000
-    reference = v2.RandomErasing(p=0.6, scale=(0.02, 0.33))
-    theirs = torch.stack([reference(ones) for _ in range(num)])[:, 0] == 0
-    actual = random_erasing(ones.expand(num, 1, 32, 32), numbers(num, 23), **ERASING)
-    ours = actual[:, 0] == 0
-    assert stats.binomtest(int(ours.any((1, 2)).sum()), num, 0.6).pvalue > 0.01
-    ours, theirs = (erased[erased.any((1, 2))] for erased in (ours, theirs))
-    for measured in (
-        lambda erased: erased.sum((1, 2)),  # areas, heights and tops
-        lambda erased: erased.any(2).sum(1),
-        lambda erased: erased.any(2).byte().argmax(1),
-    ):
-        assert stats.ks_2samp(measured(ours), measured(theirs)).pvalue > 0.01
-
-
-def test_noise_is_normal_and_independent():
-    """From pixel to pixel, channel to channel, image to image, and between two draws of one."""
-    u_N2 = numbers(64, 2)
-    x_NCHW = normal(u_N2, torch.Size((3, 32, 32)))
-    assert x_NCHW.dtype == torch.float32
-    assert stats.kstest(x_NCHW.flatten().numpy(), "norm").pvalue > 0.01
-    assert stats.kstest(x_NCHW.mean((1, 2, 3)).numpy() * math.sqrt(3072), "norm").pvalue > 0.01
-    neighbours = [(x_NCHW[..., 1:], x_NCHW[..., :-1]), (x_NCHW[:, :, 1:], x_NCHW[:, :, :-1]),
-                  (x_NCHW[:, 1:], x_NCHW[:, :-1]), (x_NCHW[1:], x_NCHW[:-1])]  # fmt: skip
-    for a, b in neighbours:
-        assert abs(np.corrcoef(a.flatten(), b.flatten())[0, 1]) < 4 / math.sqrt(a.numel())
-    close = u_N2.clone()
-    close[:, 1] += 2**-24  # the next number
-    other = normal(close, torch.Size((3, 32, 32)))
-    assert abs(np.corrcoef(x_NCHW.flatten(), other.flatten())[0, 1]) < 4 / math.sqrt(other.numel())
 
 
 def test_noise_has_no_infinity():
@@ -148,9 +113,8 @@ def others(*names: str) -> tuple[Augmentation, ...]:
 
 
 def one(name: str, change: Any, num_draws: int, mixes: bool = False) -> Augmentation:
-    text = {"source": "-", "doc": "-"}
-    row = Component(part="augmentation", name=name, num_draws=num_draws, mixes=mixes, **text)
-    return row, change
+    own = {"num_draws": num_draws, "mixes": mixes, "source": "-", "doc": "-"}
+    return Component(part="augmentation", name=name, **own), change
 
 
 def test_what_follows_a_recipe_changes_no_other_draw():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from clsweep.catalog import DATASET
 from clsweep.data import bucket_copy, buckets, preparation
 from clsweep.data.bucket_copy import local_place
 from clsweep.data.buckets import INDEX
+from clsweep.data.image_files import SAMPLED_PICTURES
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import dataset_layout, sized_dataset
 from clsweep.display.numbers import byte_size
@@ -42,8 +43,9 @@ def _listed_anew(monkeypatch):
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
-    return by_class(tmp_path / "images")
+def folder(tmp_path, request) -> Path:
+    """So many images of each class as a test asks for."""
+    return by_class(tmp_path / "images", getattr(request, "param", 8))
 
 
 @pytest.fixture
@@ -100,10 +102,7 @@ def test_a_plan_from_names_is_that_of_the_folder(name, names, tmp_path):
     ("names", "says"),
     [
         (["train/a/0.png", "train/b/0.png", "dev/a/0.png"], "given dev, train"),
-        (
-            ["train/a/0.png", "train/b/0.png", "val/c/0.png"],
-            "/val: expected classes that train/ has",
-        ),
+        (["train/a/0.png", "train/b/0.png", "val/c/0.png"], "/val: expected classes that train/"),
         (["train/a/0.txt.png", "train/a/1.png"], "expected 2 to 1000 classes, given 1"),
         ([*names_in("train/a/", "train/b/"), "val/0.png"], "/val/: expected images to score"),
         ([*names_in("train/a/", "train/b/"), "train/c/.x.png"], "train/c: expected an image in it"),
@@ -152,9 +151,8 @@ def test_files_that_must_be_read_are_planned_by_the_index_of_the_first_copy(
         sized_dataset(name, place)
     stated = sized_dataset(name, place, num_train=50, num_classes=3, image_size=8)
     assert stated.images_digest is None
-    s3_server.refuse = lambda environ: (
-        ACCESS_DENIED if environ["REQUEST_METHOD"] in ("PUT", "POST") else None
-    )
+    writes = ("PUT", "POST")
+    s3_server.refuse = lambda of: ACCESS_DENIED if of["REQUEST_METHOD"] in writes else None
     local_place(DATASET[name], place)
     s3_server.refuse = lambda _: None
     with pytest.raises(AbsentError):
@@ -197,22 +195,31 @@ def test_data_sets_of_one_folder_have_an_index_each(tmp_path, s3):
         for name, limits in (("a.npz", "0, 2560"), ("b.npz", "0, 2560"), ("a.npz", "0, 9999"))
     ]  # fmt: skip
     for place, name in zip(places, ("a.npz", "b.npz", "a.npz"), strict=True):
-        at = (
-            local_place(DATASET["arrays"], place),
-            replace(place, root=str(tmp_path / "set" / name)),
-        )
+        here = replace(place, root=str(tmp_path / "set" / name))
+        at = local_place(DATASET["arrays"], place), here
         assert len({dataset_layout(DATASET["arrays"], each).digest for each in at}) == 1
     rows = [sized_dataset("arrays", place) for place in places]
     assert [row.num_classes for row in rows] == [2, 4, 2]
     assert rows[0].images_digest != rows[2].images_digest
 
 
+@pytest.mark.parametrize("folder", [40], indirect=True)
+def test_a_plan_says_what_is_copied_and_reads_some_pictures(place, s3_server, tmp_path):
+    data = {"name": "imagefolder", "root": place.root, "cache": place.cache, "image_size": 16}
+    before = len(s3_server.requests)
+    base = {"encoder": "conv4", "batch_size": 8, "knn_k": 5}
+    [note] = load_study(study_at(tmp_path / "study.yaml", dataset=data, base=base)).notes
+    assert re.match(r"each machine that trains copies [\d.]+ KiB in 84 files from s3:", note)
+    assert sorted(gets(s3_server, before).values()) == [1] * SAMPLED_PICTURES
+
+
 # The copy.
 
 
-def test_a_copy_is_made_once_and_compared_once_a_run(place, folder, s3_server):
+def test_a_copy_is_made_once_and_compared_once_a_run(place, folder, s3_server, capsys):
     before = len(s3_server.requests)
     here = local_place(FOLDER, replace(place, run="first"))
+    assert capsys.readouterr().err.startswith("Copying ")
     assert files_below(Path(here.root)) == files_below(folder)
     assert set(gets(s3_server, before).values()) == {1}
     for run, num_requests in (("first", 0), ("second", 1), ("second", 0), ("", 1), ("", 1)):
@@ -230,12 +237,8 @@ def test_what_changes_in_the_bucket_changes_here_and_nothing_else(place, folder,
     lost.unlink()
     fs, base = pafs.FileSystem.from_uri(s3)
     fs.delete_file(f"{base}/val/bees/1.png")
-    for name in ("0.png", "new.png"):
-        pafs.copy_files(
-            str(folder / "train" / "ants" / name),
-            f"{base}/train/ants/{name}",
-            destination_filesystem=fs,
-        )
+    upload(folder / "train" / "ants" / "new.png", s3.replace("/out?", "/out/train/ants/new.png?"))
+    upload(changed, s3.replace("/out?", "/out/train/ants/0.png?"))
     before = len(s3_server.requests)
     assert Path(local_place(FOLDER, place).root) == root
     assert files_below(root) == files_below(folder)
@@ -285,15 +288,8 @@ def start(place: DataPlace) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.fixture
-def many(tmp_path, s3) -> Iterator[tuple[Path, DataPlace]]:
-    folder = by_class(tmp_path / "many", 40)
-    upload(folder, s3)
-    return folder, DataPlace(root=s3, cache=str(tmp_path / "cache"))
-
-
-def test_a_killed_copy_goes_on_with_what_is_there(many, s3_server):
-    folder, place = many
+@pytest.mark.parametrize("folder", [40], indirect=True)
+def test_a_killed_copy_goes_on_with_what_is_there(place, folder, s3_server):
     enough, killed, num = threading.Event(), threading.Event(), iter(range(10**6))
 
     def hold(environ):
@@ -321,8 +317,9 @@ def test_a_killed_copy_goes_on_with_what_is_there(many, s3_server):
     assert sorted(path.suffix for path in root.parent.iterdir()) == ["", ".lock", ".run"]
 
 
-def test_trials_of_a_machine_make_one_copy(many, s3_server):
-    (folder, place), before = many, len(s3_server.requests)
+@pytest.mark.parametrize("folder", [40], indirect=True)
+def test_trials_of_a_machine_make_one_copy(place, folder, s3_server):
+    before = len(s3_server.requests)
     processes = [start(place) for _ in range(3)]
     roots = {process.communicate(timeout=120)[0].strip() for process in processes}
     assert len(roots) == 1
@@ -416,9 +413,8 @@ def test_pictures_by_which_a_plan_reckons_are_waited_for(place, s3_server, monke
 @pytest.mark.parametrize("name", ["train/../../../evil.png", "train//evil.png", "./evil.png"])
 def test_no_name_of_an_object_leads_out_of_the_folder(name, place, s3, s3_server):
     key = s3.partition("://")[2].partition("?")[0]
-    request = urllib.request.Request(
-        f"http://{s3_server.address}/{key}/{name}", b"evil", method="PUT"
-    )
+    uri = f"http://{s3_server.address}/{key}/{name}"
+    request = urllib.request.Request(uri, b"evil", method="PUT")
     urllib.request.urlopen(request).close()
     assert "expected objects whose names can be those of files, given" in refusal(place)
     assert not [*Path(place.cache).parent.rglob("evil.png")]
@@ -430,9 +426,8 @@ def test_no_link_of_a_disk_is_followed(target, folder, tmp_path):
     write_images(tmp_path / "elsewhere", "0.png")
     (folder / "train" / "ants" / "link.png").symlink_to(tmp_path / target)
     place = DataPlace(root=f"file://{folder}", cache=str(tmp_path / "cache"))
-    assert "expected no links in a folder that is copied, given train/ants/link.png" in refusal(
-        place
-    )
+    says = "expected no links in a folder that is copied, given train/ants/link.png"
+    assert says in refusal(place)
     assert not [*(tmp_path / "cache").rglob("*.png")]
 
 

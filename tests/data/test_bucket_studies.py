@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from clsweep.data.image_files import SAMPLED_PICTURES
 from tests.cluster.conftest import wait_until
 from tests.cluster.fake_cluster import static_cluster
 from tests.contracts.disturbed import Disturbed, assert_same_numbers
@@ -25,31 +23,6 @@ def study_of(folder: Path, root: str, cache: str) -> Path:
               "eval_every": 1},
         checkpoints={"every_s": 0},
     )  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_study_of_a_bucket_has_the_rows_of_the_folder(tmp_path, s3, s3_server, cli_command):
-    folder = by_class(tmp_path / "images", 20)
-    upload(folder, s3)
-    cache = str(tmp_path / "cache")
-    local = Disturbed(study_of(tmp_path / "a", str(folder), cache), tmp_path / "a" / "out")
-    remote = Disturbed(study_of(tmp_path / "b", s3, cache), tmp_path / "b" / "out")
-    before = len(s3_server.requests)
-    code, output, _ = cli_command("plan", str(remote.path))
-    assert code == 0
-    note = r"note: each machine that trains copies [\d.]+ KiB in 44 files from s3:"
-    assert re.search(note, " ".join(output.split()))
-    sampled = gets(s3_server, before)  # by which sizes the plan reckons
-    assert set(sampled.values()) == {1}
-    assert len(sampled) <= SAMPLED_PICTURES
-    local.run_to_the_end()
-    before = len(s3_server.requests)
-    assert "Copying" in remote.run_to_the_end()
-    copied = gets(s3_server, before) - sampled
-    assert len(copied) == 44
-    assert set(copied.values()) == {1}
-    assert_same_numbers(remote.out, local.out)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,18 +20,19 @@ from clsweep.catalog import DATASET
 from clsweep.catalog.rows import PictureSample
 from clsweep.data import cache, datasets
 from clsweep.data.augment import Recipe
-from clsweep.data.datasets import Splits, load_splits, prepare
+from clsweep.data.datasets import Splits, prepare
 from clsweep.data.image_files import Jpegs, Pictures, decode_image, encode_image
-from clsweep.data.locations import DataPlace
 from clsweep.data.sources import sized_dataset
 from clsweep.data.store_form import MOST_PIXEL_BYTES, automatic_form, estimated_store
 from clsweep.errors import RequestError
-from clsweep.train.images import on_device
-from tests.data.own import kill_after, lines_of, start, write_tar
+from clsweep.train.images import Images, on_device
+from tests.data.bucket_files import files_below
+from tests.data.caches import SIZE, caches, kill_after, lines_of, load, place_of, start
+from tests.data.own import write_tar
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded", "one_thread")
 
-SIZE, STORED = 16, 48
+STORED = 48
 
 
 def photo(rng: np.random.Generator, height: int, width: int) -> Image.Image:
@@ -87,17 +87,14 @@ READERS: dict[str, Callable[[Path], None]] = {
 }  # fmt: skip
 
 
-def place_of(root: Path) -> DataPlace:
-    return DataPlace(root=str(root), cache=str(root.parent / "cache"))
+def on_cpu(forms: list[Splits]) -> list[Images]:
+    """Their training images, standardised alike."""
+    held = (on_device(each.train, forms[0].train, torch.device("cpu")) for each in forms)
+    return [replace(images, view_size=SIZE) for images in held]
 
 
-def load(root: Path, form: str, *, name: str = "imagefolder", store_size: int = STORED) -> Splits:
-    row = sized_dataset(name, place_of(root), image_size=SIZE)
-    config = {"dataset": name, "val_fraction": 0.25, "image_size": SIZE, "store_as": form,
-              "num_train": row.num_train, "num_classes": row.num_classes,
-              "store_size": store_size}  # fmt: skip
-    datasets._load.cache_clear()
-    return load_splits(config, place_of(root))
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(1)
 
 
 @pytest.fixture
@@ -108,15 +105,13 @@ def root(tmp_path):
 
 @pytest.mark.parametrize("name", READERS)
 def test_views_of_both_forms_are_the_same_up_to_the_codec(name, tmp_path):
-    READERS[name](tmp_path / "images")
-    forms = [load(tmp_path / "images", form, name=name) for form in ("pixels", "jpeg")]
+    root, stored = tmp_path / "images", {"name": name, "store_size": STORED}
+    READERS[name](root)
+    forms = [load(root, form, **stored) for form in ("pixels", "jpeg")]
     assert [type(each.train.images) for each in forms] == [Pictures, Jpegs]
-    both = [
-        replace(on_device(each.train, forms[0].train, torch.device("cpu")), view_size=SIZE)
-        for each in forms
-    ]
+    both = on_cpu(forms)
     rows, recipes = torch.arange(18), (Recipe(), Recipe().crop_only())
-    drawn = [x.draw(recipes, rows, torch.Generator().manual_seed(1)) for x in both]
+    drawn = [x.draw(recipes, rows, seeded()) for x in both]
     for pixels, jpegs in zip(*drawn, strict=True):
         assert all(torch.equal(getattr(pixels, key), getattr(jpegs, key)) for key in "ijhw")
         assert torch.equal(pixels.factor_N4, jpegs.factor_N4)
@@ -131,15 +126,9 @@ def test_views_of_both_forms_are_the_same_up_to_the_codec(name, tmp_path):
 
 
 def test_draws_of_smaller_jpegs_are_the_same_shares_of_the_picture(root):
-    forms = [load(root, "pixels"), load(root, "jpeg", store_size=STORED // 2)]
-    both = [
-        replace(on_device(each.train, each.train, torch.device("cpu")), view_size=SIZE)
-        for each in forms
-    ]
+    forms = [load(root, "pixels", store_size=48), load(root, "jpeg", store_size=24)]
     rows = torch.arange(18)
-    large, small = (
-        x.draw((Recipe(),), rows, torch.Generator().manual_seed(1))[0] for x in both
-    )  # fmt: skip
+    [large], [small] = (x.draw((Recipe(),), rows, seeded()) for x in on_cpu(forms))
     for key in "ijhw":
         assert (getattr(large, key) / 2 - getattr(small, key)).abs().max() <= 2
     assert torch.equal(large.flip, small.flip)
@@ -202,61 +191,30 @@ def test_a_damaged_jpeg_is_named_and_nothing_stays(root):
 
 # The cache: a kill, a full disk, damage.
 
-SCRIPT = """
-import sys, time
-from clsweep.data import cache, cached_jpegs, datasets, image_files
-from clsweep.data.locations import DataPlace
-from clsweep.data.sources import sized_dataset
-from dataclasses import replace
-root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
-cached_jpegs.BLOCK_JPEGS, cached_jpegs.num_cores = 2, lambda: 2
-cache.missing_bytes = lambda *_: 0
-encode = image_files.encode_image
-def slow(path, *rest):
-    time.sleep(pause)
-    with open(log, "a") as file:
-        file.write(path.name + "\\n")
-    return encode(path, *rest)
-image_files.encode_image = slow
-place = DataPlace(root=root, cache=root + "/../cache")
-row = sized_dataset("imagefolder", place, image_size=16)
-datasets.prepare(replace(row, store_size=48, store_as="jpeg"), place)
-assert "torch" not in sys.modules
-"""
-
 
 def test_after_a_kill_the_rest_is_encoded(root, tmp_path):
-    process = start(SCRIPT, root, tmp_path / "first", 0.05)
+    process = start(root, tmp_path / "first", 0.05, "jpeg")
     kill_after(14, tmp_path / "first", process)
-    caches = root.parent / "cache"
-    [partial] = [path for path in caches.iterdir() if path.suffix == ".partial"]
+    [partial] = caches(root, ".partial")
     with (partial / "train.jpegs").open("ab") as file:  # of a block whose index was not written
         file.write(b"half a picture")
     done = (partial / "train.index").stat().st_size // 24
     assert 4 <= done < 24
-    second = start(SCRIPT, root, tmp_path / "second", 0.0)
+    second = start(root, tmp_path / "second", 0.0, "jpeg")
     assert (second.communicate(timeout=300)[1], second.returncode) == (b"", 0)
     assert len(lines_of(tmp_path / "second")) == 30 - done
-    [folder] = [path for path in caches.iterdir() if path.is_dir()]
-    went_on = {path.name: path.read_bytes() for path in folder.iterdir()}
-    shutil.rmtree(caches)
+    [folder] = caches(root)
+    went_on = files_below(folder)
+    shutil.rmtree(folder)
     load(root, "jpeg")
-    assert went_on == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert went_on == files_below(folder)
 
 
 def test_what_was_begun_of_other_files_is_made_anew(root, tmp_path):
-    process = start(SCRIPT, root, tmp_path / "first", 0.05)
+    process = start(root, tmp_path / "first", 0.05, "jpeg")
     kill_after(14, tmp_path / "first", process)
     (root / "train" / "c0" / "000.jpg").write_bytes(jpeg(Image.new("RGB", (90, 70), "red")))
     assert load(root, "jpeg").train.images[0].mean(axis=(0, 1)) == pytest.approx([254, 0, 0], abs=2)
-
-
-def test_two_processes_that_start_at_once_encode_nothing_twice(root, tmp_path):
-    processes = [start(SCRIPT, root, tmp_path / "log", 0.02) for _ in range(2)]
-    for process in processes:
-        _, errors = process.communicate(timeout=300)
-        assert (process.returncode, errors) == (0, b"")
-    assert len(lines_of(tmp_path / "log")) == 30
 
 
 def test_a_disk_without_room_is_refused_before_any_is_written(root, monkeypatch):
@@ -265,12 +223,13 @@ def test_a_disk_without_room_is_refused_before_any_is_written(root, monkeypatch)
     monkeypatch.setattr(cache, "write_jpegs", None)
     with pytest.raises(RequestError, match=r"expected .* KiB free .*given 500 B"):
         load(root, "jpeg")
-    assert not [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
+    assert not caches(root)
+    assert not caches(root, ".partial")
 
 
 def test_a_build_goes_on_after_a_disk_without_room_and_after_zeros_of_a_crash(root, monkeypatch):
     expected = [image.copy() for image in load(root, "jpeg").train.images]
-    [whole] = [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
+    [whole] = caches(root)
     source = datasets.source_of(
         replace(sized_dataset("imagefolder", place_of(root), image_size=SIZE),
                 store_size=STORED, store_as="jpeg"), place_of(root)
@@ -290,31 +249,6 @@ def test_a_build_goes_on_after_a_disk_without_room_and_after_zeros_of_a_crash(ro
             load(root, "jpeg")
     assert (partial / "train.index").exists()
     assert all(map(np.array_equal, load(root, "jpeg").train.images, expected))
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("manifest.json", Path.unlink),
-        ("train.jpegs", lambda path: os.truncate(path, 1000)),
-        ("train.index", lambda path: os.truncate(path, 24)),
-        ("test.jpegs", lambda path: path.write_bytes(path.read_bytes() + b"0")),
-        ("test.index", Path.unlink),
-    ],
-)
-def test_a_damaged_cache_is_made_again(name, damage, root):
-    expected = [image.copy() for image in load(root, "jpeg").train.images]
-    [folder] = [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
-    damage(folder / name)
-    assert all(map(np.array_equal, load(root, "jpeg").train.images, expected))
-
-
-def test_both_forms_lie_beside_each_other(root):
-    prepared = sized_dataset("imagefolder", place_of(root), image_size=SIZE)
-    for form in ("pixels", "jpeg"):
-        prepare(replace(prepared, store_size=STORED, store_as=form), place_of(root))
-    folders = [path for path in (root.parent / "cache").iterdir() if path.is_dir()]
-    assert len(folders) == 2
 
 
 # Which form.
@@ -344,14 +278,12 @@ def test_many_jpegs_are_kept_as_jpeg_and_all_else_as_pixels():
 
 def test_the_bytes_of_all_are_reckoned_by_some(root):
     row = sized_dataset("imagefolder", place_of(root), image_size=SIZE)
-    for form, file in (("pixels", "*.npy"), ("jpeg", "*.jpegs")):
+    for form, file in (("pixels", "npy"), ("jpeg", "jpegs")):
         stored = replace(row, store_size=STORED, store_as=form)
         prepare(stored, place_of(root))
-        there = sum(
-            path.stat().st_size
-            for path in (root.parent / "cache").glob(f"*/{file}")
-            if path.stem in ("train", "test")
-        )
-        estimate = estimated_store(stored)
-        assert estimate.num_bytes == pytest.approx(there, rel=0.1)
-        assert (estimate.images_per_s > 0) is (form == "jpeg")
+        parts = [path / f"{part}.{file}" for path in caches(root) for part in ("train", "test")]
+        there = sum(path.stat().st_size for path in parts if path.exists())
+        num_bytes, rate = estimated_store(stored)
+        assert num_bytes == pytest.approx(there, rel=0.1)
+        assert (rate > 0) is (form == "jpeg")
+    assert len(caches(root)) == 2

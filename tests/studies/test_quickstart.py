@@ -16,6 +16,7 @@ import pytest
 from tests.cluster.conftest import COMMAND
 from tests.test_docs import ROOT
 
+FIRST = ("default", 1)  # the others are of the soak
 CAPABILITY = "import torch; print(torch.backends.cpu.get_cpu_capability())"
 
 
@@ -30,15 +31,13 @@ def verdicts(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("capability", "num_threads"),
     [
-        pytest.param(capability, threads, marks=mark)
-        for capability, threads, mark in (
-            ("default", 1, pytest.mark.slow),
-            ("avx2", 2, pytest.mark.soak),
-            ("default", 2, pytest.mark.soak),
-            ("avx2", 1, pytest.mark.soak),
-            ("avx512", 1, pytest.mark.soak),
-            ("avx512", 2, pytest.mark.soak),
+        pytest.param(
+            name,
+            threads,
+            marks=getattr(pytest.mark, "slow" if (name, threads) == FIRST else "soak"),
         )
+        for name in ("default", "avx2", "avx512")
+        for threads in (1, 2)
     ],
 )
 def test_the_verdicts_are_those_of_the_readme(tmp_path, capability, num_threads):

@@ -5,7 +5,9 @@ from functools import partial
 import pytest
 
 from clsweep.errors import StudyError
+from clsweep.study.document import read_document
 from clsweep.study.resolve import load_study
+from clsweep.study.settings import apply_setting
 from tests.planted import study_at
 
 BASE = {"encoder": "conv4", "epochs": 2, "batch_size": 32}
@@ -32,7 +34,45 @@ SEARCHED = {
         "untrained": {"framework": "simclr", "loss": "infonce", "base": {"epochs": 0}},
     },
 }
+LEVELS = {
+    "dataset": {"val_fraction": 0.2},
+    "factors": {
+        "dataset": [
+            "cifar10",
+            {"name": "cifar100", "label": "v1.5", "root": "there", "base": {"lr": 0.1}},
+        ],
+        "encoder": ["conv4", {"name": "conv4", "label": "wide", "width": 16}],
+    },
+    "seeds": [0, 1],
+    "base": {"epochs": 2, "batch_size": 64, "knn_k": 10, "lr": 0.2},
+    "space": {"tau": {"choices": [0.1, 0.2]}},
+    "objectives": {
+        "simclr": {"framework": "simclr", "loss": "infonce"},
+        "dcl": {"framework": "simclr", "loss": "dcl", "base": {"lr": 0.3}},
+    },
+    "contrasts": {"small": {"of": ["simclr", "dcl"], "at": {"tau": 0.1}}},
+    "presets": {
+        "one": {"factors": {"dataset": [{"name": "stl10", "root": "here", "image_size": None}]}},
+    },
+}
+PLAIN = {"factors": None, "base": BASE, "dataset": {"name": "digits"}, "contrasts": {}}
+
 FINAL = "evaluation={train_on: all, score_on: test}"
+
+
+@pytest.fixture
+def read(tmp_path, request):
+    """Read a text, or the one that a file calls `TEXT`, as `study.yaml`, with settings over it."""
+
+    def read_text(text=None, *settings, **options):
+        path = tmp_path / "study.yaml"
+        path.write_text(request.module.TEXT if text is None else text, encoding="utf-8")
+        document = read_document(path, **options)
+        for setting in settings:
+            apply_setting(document, setting)
+        return document
+
+    return read_text
 
 
 @pytest.fixture

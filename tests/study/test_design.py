@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -25,41 +25,34 @@ def configs_of(study, objective, *names):
     return [tuple(t.params[name] for name in names) for t in trials]
 
 
+def points(study, method, num_configs, *settings):
+    return configs_of(study(method, num_configs, *settings), "infonce", "tau", "proj_dim")
+
+
 # Grid.
 
 
 def test_a_grid_is_the_full_product_once_per_seed(study):
-    cells = Counter(
-        (t.params["tau"], t.params["proj_dim"], t.params["sigma"], t.seed)
-        for t in plan_trials(study())
-        if t.objective == "DCL-w 2"
-    )
-    assert cells == Counter(itertools.product(TAUS, DIMS, SIGMAS, (3, 5)))
+    trials = [t for t in plan_trials(study()) if t.objective == "DCL-w 2"]
+    cells = [(*(t.params[n] for n in ("tau", "proj_dim", "sigma")), t.seed) for t in trials]
+    assert sorted(cells) == [*itertools.product(TAUS, DIMS, SIGMAS, (3, 5))]
 
 
 def test_another_search_seed_shuffles_a_grid_otherwise(study):
-    first, second = (
-        configs_of(study("grid", None, f"search.seed={seed}"), "infonce", "tau", "proj_dim")
-        for seed in (0, 1)
-    )
+    first, second = (points(study, "grid", None, f"search.seed={seed}") for seed in (0, 1))
     assert first != second
     assert sorted(first) == sorted(second)
 
 
 def test_a_grid_begins_with_points_of_ones_own(study):
     """What a point does not name has its base value or default: tau 0.1, proj_dim 128."""
-    names = ("infonce", "tau", "proj_dim")
     first = "search.first=[{tau: 0.4, proj_dim: 16}, {proj_dim: 32}, {}]"
-    plain, led = configs_of(study(), *names), configs_of(study("grid", None, first), *names)
+    plain, led = points(study, "grid", None), points(study, "grid", None, first)
     begin = [(0.4, 16), (0.1, 32), (0.1, 128)]
     assert led == begin + [cell for cell in plain if cell not in begin]
 
 
 # Drawn designs.
-
-
-def points(study, method, num_configs, *settings):
-    return configs_of(study(method, num_configs, *settings), "infonce", "tau", "proj_dim")
 
 
 @pytest.mark.parametrize("method", DRAWN)
@@ -94,28 +87,20 @@ def test_a_live_search_leaves_the_swept_values_open(study, method):
     trials = [t for t in plan_trials(study(method, 5)) if t.objective == "DCL-w 2"]
     assert len(trials) == 5 * 2
     for trial in trials:
-        assert {name for name, value in trial.params.items() if value is None} == {
-            "tau",
-            "proj_dim",
-            "sigma",
-        }
+        left_open = {name for name, value in trial.params.items() if value is None}
+        assert left_open == {"tau", "proj_dim", "sigma"}
         assert trial.sampler == method
 
 
 @pytest.mark.parametrize("method", [*DRAWN, *LIVE_METHODS])
 def test_a_space_smaller_than_its_budget_is_enumerated_once(study, method):
     small = study(method, 64, "space.tau={choices: [0.1, 0.2, 0.4]}")
-    assert sorted(configs_of(small, "infonce", "tau", "proj_dim")) == list(
-        itertools.product(TAUS, DIMS)
-    )
-    assert {t.objective: t.sampler for t in plan_trials(small)} == {
-        "infonce": "grid",
-        "DCL-w 2": method,
-        "untrained": "grid",
-    }
-    assert "note: 'infonce' has only 12 configurations: each runs once per seed" in plan_notes(
-        small
-    )
+    configs = configs_of(small, "infonce", "tau", "proj_dim")
+    assert sorted(configs) == [*itertools.product(TAUS, DIMS)]
+    samplers = {t.objective: t.sampler for t in plan_trials(small)}
+    assert samplers == {"infonce": "grid", "DCL-w 2": method, "untrained": "grid"}
+    only = "note: 'infonce' has only 12 configurations: each runs once per seed"
+    assert only in plan_notes(small)
 
 
 # Order and ids.
@@ -139,12 +124,9 @@ def test_every_beginning_of_the_plan_has_seen_the_objectives_equally_often(
 def test_the_seeds_of_a_configuration_stand_together(study):
     trials = plan_trials(study())
     for first, second in zip(trials[::2], trials[1::2], strict=True):
-        assert (first.seed, second.seed) == (3, 5)
-        assert (first.objective, first.config, first.params) == (
-            second.objective,
-            second.config,
-            second.params,
-        )
+        same = {"seed": 3, "trial_id": first.trial_id}
+        assert first == replace(second, **same)
+        assert second.seed == 5
 
 
 def test_trial_ids_are_unique_safe_and_readable(study):
@@ -152,13 +134,6 @@ def test_trial_ids_are_unique_safe_and_readable(study):
     assert len(ids) == len(set(ids))
     assert all(re.fullmatch(r"[A-Za-z0-9_]+-\d{4}-s\d+", trial_id) for trial_id in ids)
     assert "DCL_w_2-0007-s3" in ids
-
-
-def test_trial_ids_do_not_change_when_a_seed_or_an_objective_is_added(study):
-    ids = {t.trial_id: t.params for t in plan_trials(study())}
-    more = study("grid", None, "seeds=[3, 5, 9]", "objectives.dcl={framework: simclr, loss: dcl}")
-    longer = {t.trial_id: t.params for t in plan_trials(more)}
-    assert longer.items() >= ids.items()
 
 
 # Values.
@@ -220,19 +195,8 @@ def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
         ("raw_pixels", None), ("untrained", 3), ("untrained", 5)
     ]  # fmt: skip
     assert "encoder" not in rows[0]
-    assert {
-        "dataset",
-        "score_on",
-        "val_fraction",
-        "image_size",
-        "num_train",
-        "num_classes",
-        "encoder",
-        "width",
-        "knn_k",
-        "linear_probe",
-        "probe_l2",
-    } <= set(rows[1])
+    names = "dataset score_on val_fraction image_size num_train num_classes encoder width knn_k"
+    assert {*names.split(), "linear_probe", "probe_l2"} <= set(rows[1])
 
 
 def test_a_live_search_changes_what_it_chooses_and_what_hangs_on_that(study):

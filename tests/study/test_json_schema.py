@@ -12,7 +12,6 @@ import jsonschema
 import pytest
 import yaml
 
-from clsweep.catalog import PARAM
 from clsweep.catalog.plugins import activate
 from clsweep.cli.study_commands import schema
 from clsweep.errors import RequestError, StudyError
@@ -80,26 +79,6 @@ def test_malformed_studies_are_invalid():
             continue
         accepted |= {new or old} if validator().is_valid(given) else set()
     assert accepted == BEYOND
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "at"),
-    [
-        ("epochs: 6", "epochs: -1", "base/epochs"),
-        ("tiny: {base: {epochs: 2}}", "tiny: two", "presets/tiny"),
-        ("{sigma: {grid: [0.3, 0.5]}}", "{sigma: {grid: []}}", "objectives/dclw/space/sigma/grid"),
-        ("loss: infonce}", "loss: infonse}", "objectives/infonce/loss"),
-    ],
-)
-def test_an_editor_is_led_to_the_place(old, new, at):
-    errors = validator().iter_errors(tree(STUDY.replace(old, new, 1)))
-    assert ["/".join(map(str, error.absolute_path)) for error in errors] == [at]
-
-
-def test_a_hyperparameter_shows_what_it_means():
-    about = study_schema()["$defs"]["base"]["properties"]["tau"]
-    assert about["description"] == f"{PARAM['tau'].doc} ({PARAM['tau'].source}). Default: 0.1"
-    assert (about["type"], about["exclusiveMinimum"]) == ("number", 0)
 
 
 def test_it_is_written_beside_a_study(tmp_path, capsys):

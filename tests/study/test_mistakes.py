@@ -15,7 +15,9 @@ import yaml
 from clsweep.errors import StudyError
 from clsweep.study import design
 from clsweep.study.resolve import load_study
-from tests.study.conftest import FINAL, GAUSSIAN, ONE, parts, refusals
+from tests.study.conftest import FINAL, GAUSSIAN, LEVELS, ONE, PLAIN, parts, refusals
+from tests.study.test_conditions import SPACE
+from tests.study.test_conditions import TREE as MOCO
 
 STUDY = """\
 name: small
@@ -50,15 +52,8 @@ ASKED = {
     "space": {"tau": {"choices": [0.1, 0.5]}, "lr": {"low": 0.1, "high": 1.0, "grid": [0.1, 1]}},
     "contrasts": {"small": {"of": ["dcl", "simclr"], "at": {"tau": 0.1}}},
 }
-CONDITIONED = {
-    "objectives": {"moco": {"framework": "moco", "loss": "infonce"}},
-    "space": {
-        "tau": {"grid": [0.1, 0.5]},
-        "momentum_schedule": {"choices": ["constant", "cosine"]},
-        "momentum_end": {"grid": [0.999, 1.0]},
-        "weight_decay": {"grid": [0.001, 0.01]},
-    },
-}
+DECAY = {"weight_decay": {"grid": [0.001, 0.01]}}
+CONDITIONED = {"objectives": MOCO["objectives"], "space": SPACE | DECAY}
 WHOLE = yaml.safe_load(STUDY)
 HALVING = (
     f"search={TPE}", "scheduler={name: asha}", "objectives.dclw.space=null", "base.eval_every=1",
@@ -69,6 +64,7 @@ STUDIES = {  # the study, settings that go first, and what each setting begins w
     "factors": (CROSSED, (), ""), "contrasts": (ASKED, (), "contrasts.small."),
     "contrast": (ASKED, (), "contrasts.small="), "conditioned": (CONDITIONED, (), ""),
     "when": (CONDITIONED, (), "space.weight_decay.when="),
+    "levels": (LEVELS, (), ""), "plain": (LEVELS | PLAIN, (), ""),
 }  # fmt: skip
 
 
@@ -167,6 +163,8 @@ def test_what_makes_no_sense_is_refused_in_a_line_with_its_place(load, tree, set
         "objectives.a={framework: supervised, loss: cross_entropy}",
         f"{parts('moco infonce')} & base.norm_group=12",  # it is shuffled groups that must divide
         f"{FINAL}",
+        "base.transfer_dataset=digits & dataset={name: synthetic, val_fraction: 0.007}",
+        "dataset.name=stl10 & base.knn_k=4500 & base.batch_size=50000",
     ],
 )
 def test_what_is_near_to_that_is_accepted(load, settings):
