@@ -4,7 +4,7 @@ a traceback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class UserError(ValueError):
@@ -28,16 +28,24 @@ class BusyError(RequestError):
 MAX_LINES = 50  # of mistakes that one message lists
 
 
-def nearest(word: str, candidates: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
-    """` Did you mean 'x'?` for the candidate that `word` is another name of, else the closest one,
+def nearest(
+    word: str, candidates: Iterable[str], aliases: Mapping[str, Collection[str]] | None = None
+) -> str:
+    """` Did you mean 'x'?` for the candidates that `word` is another name of, else the closest one,
     or the empty string.
     """
     import difflib  # deferred: only a mistake pays for it
 
     known = list(candidates)
-    meant = (aliases or {}).get(word.lower().replace("-", "_"))
-    match = [meant] if meant in known else difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f" Did you mean '{match[0]}'?" if match else ""
+    others = (aliases or {}).get(word.lower().replace("-", "_"), ())
+    meant = [name for name in others if name in known]
+    return did_you_mean(meant or difflib.get_close_matches(word, known, n=1, cutoff=0.6))
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """` Did you mean 'x' or 'y'?`, or the empty string."""
+    quoted = [f"'{name}'" for name in names]
+    return f" Did you mean {' or '.join(quoted)}?" if names else ""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -383,6 +383,10 @@ def is_as_planned(name: str, recorded: object, planned: object) -> bool:
     return name in NEWER_COLUMNS or (name in PARAM and PARAM[name].implied == planned)
 
 
-def aliases() -> dict[str, str]:
-    """Other names of hyperparameters -> their names here."""
-    return {alias: param.name for param in PARAMS for alias in param.aliases}
+def aliases() -> dict[str, list[str]]:
+    """Other names of hyperparameters -> their names here, of which an objective has one."""
+    names: dict[str, list[str]] = {}
+    for param in PARAMS:
+        for alias in param.aliases:
+            names.setdefault(alias, []).append(param.name)
+    return names

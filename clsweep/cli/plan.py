@@ -88,16 +88,16 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
         RequestError: there is no such entry, and no table of that name.
     """
     known, others = entry_names(tables), aliases()
-    meant = name if name in known else others.get(name.lower().replace("-", "_"), name)
+    meant = [name] if name in known else others.get(name.lower().replace("-", "_"), [])
     matches = {
-        f"{meant} ({kind})": [
+        f"{entry} ({kind})": [
             {"about": key, "value": value}
             for key, value in [*row.items()][1:]
             if value not in (None, "", ())
         ]
         for kind, rows in tables.items()
         for row in rows
-        if str(next(iter(row.values()))) == meant
+        if (entry := str(next(iter(row.values())))) in meant
     }
     if not matches:
         raise RequestError(

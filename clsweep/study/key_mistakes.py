@@ -7,7 +7,7 @@ from typing import Any, get_args
 from clsweep.catalog import COMPONENT, DATASET, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.display.numbers import setting
-from clsweep.errors import nearest
+from clsweep.errors import did_you_mean, nearest
 from clsweep.study.document import Keys, dotted
 
 # pydantic's error types in the words of a study file; the others speak for themselves.
@@ -69,7 +69,7 @@ def _nearest_key(keys: Keys, known: list[str]) -> str:
     """The key that may be meant: of a hyperparameter, where it would be one."""
     name, others = str(keys[-1]), aliases()
     if "base" in known and (name in PARAM or name in others):
-        return f" Did you mean '{dotted((*keys[:-1], 'base', others.get(name, name)))}'?"
+        return did_you_mean([dotted((*keys[:-1], "base", own)) for own in others.get(name, [name])])
     return nearest(name, known)
 
 

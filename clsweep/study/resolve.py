@@ -426,10 +426,11 @@ def _known_encoders(space: object) -> list[str]:
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
-    """Parameters of an objective, for a message, without schedules and those of all trials."""
-    own = set(owned) - set(trial_owns())
-    own -= {param for param in own if param.endswith(("_schedule", "_end", "_period"))}
-    listed = ", ".join(sorted(own))
+    """Parameters of an objective, for a message, those of its loss first; without schedules and
+    those of all trials.
+    """
+    others, schedules = trial_owns(), ("_schedule", "_end", "_period")
+    listed = ", ".join(p for p in owned if p not in others and not p.endswith(schedules))
     return f"'{name}' owns: {listed}, schedules, what every trial owns (clsweep catalog params)"
 
 
