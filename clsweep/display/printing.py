@@ -145,10 +145,7 @@ def latex(text: str) -> str:
 
 
 def latex_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    is_right: Sequence[bool],
-    title: str = "",
+    columns: Sequence[str], rows: Iterable[Sequence[str]], is_right: Sequence[bool], title: str = ""
 ) -> str:
     """A LaTeX table with the rules of booktabs; its columns as in `markdown_table`."""
     texts = [

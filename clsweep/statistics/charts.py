@@ -307,10 +307,7 @@ def forest(
         _labels(frame, ROW_HEIGHT),
         _bars(place, x, yOffset=LOWER).encode(color=hue),
         known.mark_point(filled=True, size=90, opacity=1, yOffset=LOWER).encode(
-            x,
-            color=hue,
-            shape=form,
-            tooltip=tips(row="row", x="estimate", **END_TIPS, **noted),
+            x, color=hue, shape=form, tooltip=tips(row="row", x="estimate", **END_TIPS, **noted)
         ),
         missing.mark_text(align="left", yOffset=LOWER, style="soft").encode(
             x=alt.value(0), text="missing:N"

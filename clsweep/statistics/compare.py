@@ -172,12 +172,7 @@ def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Colu
         Column("value a", value_a, drop_order=7),
         Column("value b", value_b, drop_order=7),
         Column(header, between("estimate", ""), means, called=called),
-        Column(
-            "p",
-            p_of("p"),
-            means="by t" if of_means else "",
-            drop_order=4,
-        ),
+        Column("p", p_of("p"), means="by t" if of_means else "", drop_order=4),
         Column("p Holm", p_of("p_holm")),
         Column("least p", "p_min", drop_order=1),
         Column(
@@ -296,9 +291,4 @@ SHARES = Statistic(
     ),
     has_notes=False,
 )
-BY_STAT = {
-    "tuned": LEADS_TUNED,
-    "mean": MEANS,
-    "std": SPREADS,
-    "within": SHARES,
-}
+BY_STAT = {"tuned": LEADS_TUNED, "mean": MEANS, "std": SPREADS, "within": SHARES}

@@ -28,11 +28,7 @@ from clsweep.sweeps.notes import cause, records_of, status_text
 from clsweep.sweeps.study_data import StudyData, contrasts_with
 
 NO_ROOM = "no room for the published"
-OUTCOMES = {
-    "shown": "shown",
-    "equivalent": "within the margin",
-    "excluded": "less than published",
-}
+OUTCOMES = {"shown": "shown", "equivalent": "within the margin", "excluded": "less than published"}
 
 
 def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.DataFrame:

@@ -76,11 +76,7 @@ def _marginal_figure(
     called = charts.param_title(param)
     by_name = bool(frame["x"].isna().any())
     tips = charts.tips(
-        objective="objective",
-        at=called,
-        y=f"mean {title}",
-        **charts.END_TIPS,
-        num="configurations",
+        objective="objective", at=called, y=f"mean {title}", **charts.END_TIPS, num="configurations"
     )
     if by_name:
         lines, note = charts.reference_lines(data, whole, title)

@@ -151,9 +151,7 @@ def tolerance_curves(curves: pd.DataFrame, data: StudyData) -> Figure | None:
         return alt.Y(field, type="quantitative", title=title, scale=scale, axis=axis)
 
     x = alt.X(
-        "x:Q",
-        title=charts.in_points("δ, distance from the best", data),
-        axis=alt.Axis(tickCount=6),
+        "x:Q", title=charts.in_points("δ, distance from the best", data), axis=alt.Axis(tickCount=6)
     )
     tips = [
         *charts.tips(objective="objective", x=charts.in_points("δ", data)),

@@ -25,14 +25,7 @@ from clsweep.statistics.report_objects import Sentences, resolved_only
 from clsweep.statistics.robustness import bands, not_measured, robustness, spread_sentence
 from clsweep.statistics.search_history import importance, importances
 from clsweep.statistics.sensitivity import effects, sensitivity
-from clsweep.sweeps.notes import (
-    cause,
-    is_measured,
-    is_resolved,
-    records_of,
-    seen_from,
-    text_in,
-)
+from clsweep.sweeps.notes import cause, is_measured, is_resolved, records_of, seen_from, text_in
 
 TUNED, UNTUNED = "when tuned", "without tuning"
 _EQUAL = 1e-9  # of a score: what rounding makes of a tie

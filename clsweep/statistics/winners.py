@@ -81,11 +81,7 @@ def _figure(slug: str, by: str, rows: pd.DataFrame, data: StudyData) -> Figure:
     order = alt.Scale(domain=list(dict.fromkeys(frame["region"])))
     y = alt.Y("region:N", title=None, scale=order, axis=alt.Axis(ticks=False, domain=False))
     called = {"region": "region", "best": "best mean", "mean": data.metric_title}
-    called |= {
-        "second": "runner-up",
-        "lead": charts.in_points("lead", data),
-        **charts.END_TIPS,
-    }
+    called |= {"second": "runner-up", "lead": charts.in_points("lead", data), **charts.END_TIPS}
     base = alt.Chart(frame).encode(y, x=alt.value(0), tooltip=charts.tips("best", **called))
     band, width = {"band": 0.86}, alt.value("width")
     cell = base.transform_filter("datum.resolved").mark_rect(opacity=0.35, height=band)

@@ -101,8 +101,7 @@ def second_trials():
 
 
 @pytest.mark.parametrize(
-    ("metric", "expected"),
-    [("uniformity", {8, 16, 32, 64}), ("linear_top1", {32, 64})],
+    ("metric", "expected"), [("uniformity", {8, 16, 32, 64}), ("linear_top1", {32, 64})]
 )
 def test_against_another_metric_the_front_is_what_nothing_dominates_in_both(metric, expected):
     frame = second_trials()

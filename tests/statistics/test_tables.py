@@ -11,14 +11,7 @@ import pytest
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, Wording, p_value, texts_of
-from clsweep.statistics import (
-    compare,
-    pair_sentences,
-    recommend,
-    robustness,
-    tuning,
-    verdicts,
-)
+from clsweep.statistics import compare, pair_sentences, recommend, robustness, tuning, verdicts
 from clsweep.statistics.statistic import plain, points
 from clsweep.sweeps.notes import notes_of
 from tests.planted import planted
