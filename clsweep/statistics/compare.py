@@ -253,8 +253,6 @@ MEANS = Statistic(
 LEADS_TUNED = Statistic(
     name="comparison-tuned",
     title="Lead of a over b in {metric} when tuned, with 95 % intervals{images}",
-    frame=tuned,
-    ahead=lambda _: [(compare, {"stat": "tuned"})],
     columns=_columns(
         "tuned",
         "lead",
@@ -262,7 +260,6 @@ LEADS_TUNED = Statistic(
         "than it is scored on, so no luck of its seeds is in it",
     ),
     levels="value_a",
-    sentences=lambda context: compared(tuned(context), "tuned", context.words),
 )
 SPREADS = Statistic(
     name="comparison-std",

@@ -335,7 +335,6 @@ OPTIMUM = Statistic(
 OPTIMA = Statistic(
     name="optima",
     title="The best value at each level",
-    table=optima,
     frame=_if_any(optima),
     is_apart=True,
     columns=(

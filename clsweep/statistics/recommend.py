@@ -126,7 +126,7 @@ def confirmation_figure(data: StudyData) -> Figure | None:
         title="The best settings on fresh seeds",
         caption="The score of the search was picked for being good. The fresh seeds took no part "
         f"in the picking. {charts.bands_text(frame, data, 'Bars')}",
-        chart=charts.dots(frame, x, list(SCORED_ON.values()), tips=tips),
+        chart=charts.dots(frame, x, list(SCORED_ON.values()), tips),
         data=table,
     )
 

@@ -456,7 +456,6 @@ def _say_differences(context: ReportContext) -> Sentences:
 DIFFERENCES = Statistic(
     name="differences",
     title="The paper's differences, measured at another scale{images}",
-    table=differences,
     frame=lambda context: context.statistics.compute_whole(differences),
     rows=_of_run,
     columns=(

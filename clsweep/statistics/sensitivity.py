@@ -204,7 +204,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, data: StudyData) ->
         caption=f"{method} of {data.metric}, alone and with all interactions. Grey ticks: what "
         "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
         f"resolved. {charts.bands_text(frame, data, 'Bars', of_seeds=True)}",
-        chart=charts.dots(frame, x, list(EFFECTS.values()), tips=tips, null=True),
+        chart=charts.dots(frame, x, list(EFFECTS.values()), tips),
         data=rows.reset_index(drop=True),
         is_apart=True,
     )

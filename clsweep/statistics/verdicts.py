@@ -18,7 +18,7 @@ from clsweep.display.numbers import Wording, count, interval, joined, known, num
 from clsweep.statistics.compare import compare, means, spreads, tuned
 from clsweep.statistics.computed import ReportContext, Statistics, of_each
 from clsweep.statistics.contrast import contrasts, contrasts_summary, sentence
-from clsweep.statistics.leaderboard import FRESH, cautions, leaderboard_rows, scored_rows, sweeps
+from clsweep.statistics.leaderboard import FRESH, cautions, scored_rows, standings, sweeps
 from clsweep.statistics.pair_sentences import FEW_PAIRS, by_value, compared
 from clsweep.statistics.recommend import fresh_sentences
 from clsweep.statistics.report_objects import Sentences, resolved_only
@@ -196,7 +196,7 @@ def robustness_verdict(context: ReportContext, *, by: str | None = None) -> Sent
     else:
         least = spread_sentence(frame, context.words) or robust(spreads(context))
         if context.swept and context.says_of_space:
-            without = best(leaderboard_rows(context), means(context), context.words, UNTUNED)
+            without = best(context.compute(standings), means(context), context.words, UNTUNED)
         sentences = (*without, *least)
     return sentences or not_measured(context.data.spaces)
 
@@ -228,7 +228,7 @@ def compare_verdict(
         return compared(frame, stat, context.words)
     if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
         return each_yardstick(
-            leaderboard_rows(context), lambda rows: best(rows, frame, context.words, senses[stat])
+            context.compute(standings), lambda rows: best(rows, frame, context.words, senses[stat])
         )
     if stat == "std":
         return robust(frame)
@@ -260,8 +260,8 @@ def recommend_verdict(context: ReportContext) -> Sentences:
             *(() if on_fresh else settings_of(rows, context.words, lead_of(rows, frame))),
         )
 
-    beside = cautions(leaderboard_rows(context), context.words, is_search=context.is_search)
-    return (*each_yardstick(leaderboard_rows(context), of), *on_fresh, *beside)
+    beside = cautions(context.compute(standings), context.words, is_search=context.is_search)
+    return (*each_yardstick(context.compute(standings), of), *on_fresh, *beside)
 
 
 @_of_each
@@ -269,7 +269,7 @@ def pareto_verdict(context: ReportContext) -> Sentences:
     """Who is best when tuned, whatever it costs; of one objective its best setting."""
     frame, words = tuned(context), context.words
     return each_yardstick(
-        leaderboard_rows(context),
+        context.compute(standings),
         lambda rows: best(rows, frame, words, TUNED) or settings_of(rows, words),
     )
 
