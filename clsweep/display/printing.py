@@ -278,7 +278,9 @@ def _num_keys(columns: Sequence[_Column], room: float) -> int:
     """Number of first columns that tell rows apart; 1 where they leave no room for another."""
     for num in range(1, len(columns)):
         # An empty cell below a text reads as that text.
-        shown = [accumulate(c.texts, lambda above, text: text or above) for c in columns[:num]]
+        shown: list[Iterable[str]] = [
+            accumulate(c.texts, lambda above, text: text or above) for c in columns[:num]
+        ]
         cells = list(zip(*shown, strict=True))
         if _least(columns[:num]) + 2 + max(column.least for column in columns[num:]) > room:
             break

@@ -144,9 +144,9 @@ def tolerance_curves(curves: pd.DataFrame, data: StudyData) -> Figure | None:
     frame = charts.curve_frame(curves, data, x="delta", y="share")
     if frame.empty:
         return None
-    scale, axis = alt.Scale(domain=[0, 1]), alt.Axis(format="%", tickCount=6)
-    kind = {"type": "quantitative", "title": "share of the space within δ"}
-    share = partial(alt.Y, **kind, scale=scale, axis=axis)
+    title, scale = "share of the space within δ", alt.Scale(domain=[0, 1])
+    axis = alt.Axis(format="%", tickCount=6)
+    share = partial(alt.Y, type="quantitative", title=title, scale=scale, axis=axis)
     x = alt.X(
         "x:Q", title=charts.in_points("δ, distance from the best", data), axis=alt.Axis(tickCount=6)
     )

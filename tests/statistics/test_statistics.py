@@ -55,27 +55,6 @@ def make_study(path, *, name="taus", level=None, ended=10**9, settings=(), colum
 # Python
 
 
-def test_a_table_from_anywhere_has_every_statistic(trials):
-    found = clsweep.analyse(trials)
-    assert found.data.metric == "knn_top1"
-    assert found.data.params == ("tau", "batch_size")
-    robust = found.robustness().set_index("objective")
-    assert robust["sd_star"]["dcl"] < robust["sd_star"]["simclr"]
-    row = found.compare("dcl", "simclr", stat="std").iloc[0]
-    assert row["winner"] == "dcl"
-    row = found.compare("simclr", "<b>x</b>", stat="std").iloc[0]
-    assert (row["winner"], row["resolved"]) == ("", False)
-    assert len(found.compare()) == 3
-    effects = found.sensitivity("simclr").set_index("term")
-    assert effects.loc["tau", "first"] > 0.8
-    assert set(found.marginals()["param"]) == {"tau", "batch_size"}
-    for compute in (found.tolerance, found.best_of_k, found.recommend, found.health):
-        assert len(compute())
-    assert len(found.winners("tau"))
-    assert found.tuning_cost().set_index("objective").loc["dcl", "default_at"].startswith("tau=0.1")
-    assert found.mechanism(by="tau").shape[0] == 15
-
-
 def test_any_numbers_can_be_the_metric_and_any_names_the_parameters():
     frame = planted(
         lambda s: 4 * s["x1"] + s["x2"],

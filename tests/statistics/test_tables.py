@@ -18,7 +18,6 @@ from tests.planted import planted
 from tests.statistics.rows import COST
 
 GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
-INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
 
 
 def trials(scale):
@@ -56,18 +55,6 @@ def tables_of(scale):
 @pytest.fixture(scope="module")
 def tables():
     return {scale: tables_of(scale) for scale in (1.0, 1e-2, 1e-7)}
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-7])
-def test_every_interval_is_told_from_its_ends(tables, scale):
-    found = 0
-    for table in tables[scale].values():
-        for name in ("sd", "regret", "IQM", "lead", "score", "worst"):
-            for text in table.get(name, ()):
-                _, low, high = map(float, INTERVAL.fullmatch(text).groups())
-                assert low < high, (name, text)
-                found += 1
-    assert found > 10
 
 
 def test_accuracies_in_percent_have_two_decimals(tables):
