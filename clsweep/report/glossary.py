@@ -42,8 +42,7 @@ def terms() -> Mapping[str, str]:
     return {
         **TERMS,
         **{name: meaning for each in all_statistics() for name, meaning in each.terms.items()},
-        **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in METRICS},
-        **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in DIAGNOSTICS},
+        **{x.name: f"{x.doc[:1].upper()}{x.doc[1:]}." for x in (*METRICS, *DIAGNOSTICS)},
     }
 
 

@@ -13,10 +13,16 @@ from clsweep.display.numbers import count
 from clsweep.report import first_screen
 from clsweep.report.content import Report, Section
 from clsweep.report.glossary import terms_in
-from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, Statistics, cell_name, merged_cells, prefetch
 from clsweep.statistics.registry import SECTIONS, SectionOutline, formulas, requests
-from clsweep.statistics.report_objects import Figure, Table, Unresolved, as_slug, resolved_only
+from clsweep.statistics.report_objects import (
+    REASON_COLUMNS,
+    Figure,
+    Table,
+    Unresolved,
+    as_slug,
+    resolved_only,
+)
 from clsweep.sweeps.notes import in_cell, version_notes
 
 Progress = Callable[[str], None]

@@ -9,10 +9,9 @@ from clsweep.analysis import compare as analysis
 from clsweep.analysis.reasons import Reason, note
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared, needed
-from clsweep.statistics.report_objects import Figure
+from clsweep.statistics.report_objects import Figure, described
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
 from clsweep.sweeps.notes import doubt_of, records_of, status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData

@@ -12,9 +12,8 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, fixed, interval, is_number
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, whole_number
 from clsweep.sweeps.notes import is_measured, is_true, records_of
 from clsweep.sweeps.study_data import StudyData

@@ -14,9 +14,8 @@ from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Sweep
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics, chosen_sweeps
-from clsweep.statistics.report_objects import Figure
+from clsweep.statistics.report_objects import Figure, described
 from clsweep.statistics.sensitivity import sensitivity, sizes_of
 from clsweep.statistics.statistic import Statistic
 from clsweep.sweeps.study_data import StudyData

@@ -19,9 +19,8 @@ from clsweep.display.numbers import THRESHOLD, interval, known, number, setting_
 from clsweep.display.theme import GREY
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics, TableFunction
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, p_of
 from clsweep.sweeps.notes import cause, records_of, status_text
 

@@ -22,10 +22,9 @@ from clsweep.catalog.rows import SECONDS
 from clsweep.errors import RequestError, nearest
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.recommend import ONLY_ON, with_fresh
-from clsweep.statistics.report_objects import Figure
+from clsweep.statistics.report_objects import REASON_COLUMNS, Figure
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, whole_number
 from clsweep.sweeps.study_data import StudyData, mode_of, unit_of, worker_seconds
 

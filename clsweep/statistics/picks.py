@@ -20,9 +20,9 @@ from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.ownership import contrasts_classes
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
-from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.mechanism import config_means, rank_correlation
+from clsweep.statistics.report_objects import REASON_COLUMNS
 from clsweep.statistics.statistic import (
     Column,
     Statistic,

@@ -12,9 +12,8 @@ from clsweep.analysis import recommend as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, interval, known, num_of
 from clsweep.statistics import charts
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.report_objects import Figure, Sentences
+from clsweep.statistics.report_objects import Figure, Sentences, described
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, whole_number
 from clsweep.sweeps.notes import records_of
 from clsweep.sweeps.study_data import StudyData

@@ -27,10 +27,9 @@ from clsweep.display.numbers import (
 )
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import REASON_COLUMNS, described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.contrast import sweeps_by
-from clsweep.statistics.report_objects import Figure, Sentences, Table
+from clsweep.statistics.report_objects import REASON_COLUMNS, Figure, Sentences, Table, described
 from clsweep.statistics.statistic import Column, Statistic, between
 from clsweep.sweeps.notes import notes_of, records_of
 from clsweep.sweeps.study_data import StudyData

@@ -26,11 +26,10 @@ from clsweep.display.numbers import (
 )
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.compare import spreads
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, level_cell
 from clsweep.sweeps.notes import is_measured, note_text, records_of, text_in
 from clsweep.sweeps.study_data import StudyData

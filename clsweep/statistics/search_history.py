@@ -26,10 +26,9 @@ from clsweep.display.numbers import (
 )
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.pair_sentences import depends
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, fraction
 from clsweep.sweeps.notes import records_of, status_text
 from clsweep.sweeps.study_data import StudyData, worker_seconds

@@ -12,10 +12,9 @@ from clsweep.analysis.reasons import Reason
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, interval, is_number, joined, known, number
 from clsweep.statistics import charts
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics, chosen_sweeps
 from clsweep.statistics.pair_sentences import depends, needed
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, fraction
 from clsweep.sweeps.notes import is_true, records_of, status_text, text_in
 from clsweep.sweeps.study_data import StudyData

@@ -13,10 +13,9 @@ from clsweep.display.numbers import Wording, joined, number
 from clsweep.display.theme import GREY
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import along, places_of
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
 from clsweep.sweeps.notes import cause, passes, records_of, status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData

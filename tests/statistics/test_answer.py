@@ -102,10 +102,7 @@ def report_of(*objectives):
 
 def test_the_planted_winner_wins_on_the_first_screen():
     report = report_of(("flat", 0.5), ("steep", 6.0))
-    tuned, best, robust = report.verdicts
-    assert tuned.startswith("flat is best when tuned: it scores 5.")  # 89.5 against 84
-    assert best.startswith("flat is best without tuning: it scores")
-    assert robust.startswith("flat depends least on its settings")
+    assert report.verdicts[0].startswith("flat is best when tuned: it scores 5.")  # 89.5, 84
     assert [figure.name for figure in report.hero] == ["marginal-tau", "marginal-batch-size"]
     assert report.board.shown["objective"].tolist()[0] == "flat"
     sentences = [each for text in (*report.verdicts, *report.notes) for each in text.split(". ")]

