@@ -108,9 +108,6 @@ def test_rates_and_tests_are_scipys():
 
 @pytest.mark.filterwarnings("error")
 def test_edge_cases():
-    none = sweep_of(np.zeros((4, 2)), tau=np.arange(4.0))
-    assert list(failure_regions([none]).columns) == list(REGION_FORMULAS)
-    assert failure_regions([none]).empty
     table = failure_regions([sweep_of(np.ones((4, 2)), tau=np.arange(4.0))])
     assert (table["rate"] == 1).all()
     assert not table["resolved"].any()

@@ -102,19 +102,6 @@ def test_decimals_of_a_column(numbers, texts):
     assert texts_of(of) == texts
 
 
-def test_a_metric_of_which_low_values_are_good_has_a_lead():
-    frame = trials(1.0).assign(err=lambda t: 100 - t["knn_top1"] + 5 * (t["objective"] == "simclr"))
-    found = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
-    table = compare.MEANS.shown(found.compare(), found.data, 1)
-    row = table.iloc[0]
-    assert row["verdict"] == "dcl"
-    assert float(row["value a"]) > float(row["value b"])
-    assert float(row["lead"].split()[0]) == pytest.approx(
-        float(row["value b"]) - float(row["value a"]), abs=0.011
-    )
-    assert compare.MEANS.title.startswith("Lead of a over b")
-
-
 def test_a_plain_table_keeps_names_and_digits():
     frame = pd.DataFrame({"objective": ["a", "b"], "knn_top1": [0.81347, 0.81349],
                           "q_b_mean": [2e-5, 3e-5], "batch_size": [32.0, np.nan],
