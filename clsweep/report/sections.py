@@ -49,13 +49,10 @@ def build_report(
     `within` is how far from the best still counts as good, as in `Results.robustness`; `progress`
     is called with a word on what is computed next, `made` with figures as soon as they are there.
     """
-    near = findings.near(within)
-    say = progress or (lambda _: None)
+    near, say = findings.near(within), progress or (lambda _: None)
     context = ReportContext(statistics=findings, within=near, say=say)
     if findings.cells:
-        each = [
-            _report(ReportContext(statistics=cell, within=near, say=say)) for cell in findings.cells
-        ]
+        each = [_report(replace(context, statistics=cell)) for cell in findings.cells]
         report = _of_cells(findings.cells, each, context)
     else:
         report = _report(context, made)

@@ -10,7 +10,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.pair_sentences import compared, needed
+from clsweep.statistics.pair_sentences import NEEDS, compared, needed
 from clsweep.statistics.report_objects import Figure, described
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
 from clsweep.sweeps.notes import doubt_of, records_of, status_text, winner_or_status
@@ -171,27 +171,23 @@ def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Colu
         Column("value a", value_a, drop_order=7),
         Column("value b", value_b, drop_order=7),
         Column(header, between("estimate", ""), means, called=called),
-        Column("p", p_of("p"), means="by t" if of_means else "", drop_order=4),
+        Column("p", p_of("p"), "by t" * of_means, drop_order=4),
         Column("p Holm", p_of("p_holm")),
         Column("least p", "p_min", drop_order=1),
         Column(
             "P(a > b)",
             lambda row: row["superiority"] if of_means else None,
-            "a's chance to be ahead in a pair" if of_means else "",
+            "a's chance to be ahead in a pair" * of_means,
             drop_order=3,
         ),
         Column(
             "detectable",
             between("detectable"),
-            "what would be found in four of five studies" if of_means else "",
+            "what would be found in four of five studies" * of_means,
             drop_order=2,
         ),
         Column("seeds", lambda row: row["num_seeds"] or None, drop_order=6),
-        Column(
-            "needs seeds",
-            lambda row: needed(row, "needs_seeds"),
-            "how many would find it in four of five studies, an 80 % interval",
-        ),
+        Column("needs seeds", lambda row: needed(row, "needs_seeds"), NEEDS),
         Column("needs configs", lambda row: needed(row, "needs_configs"), drop_order=5),
         Column("verdict", winner_or_status),
     )

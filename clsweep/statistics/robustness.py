@@ -186,20 +186,20 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
     )
 
 
-_worst = between("worst_10", least=1)
+_sd, _worst = itemgetter("sd"), between("worst_10", least=1)
 _COLUMNS = (
     Column("objective"),
-    Column("mean", level_cell("mean", itemgetter("sd")), "over the space: without tuning"),
+    Column("mean", level_cell("mean", _sd), "over the space: without tuning"),
     Column(
         "best",
-        level_cell("best", itemgetter("sd")),
+        level_cell("best", _sd),
         "the mean of the best setting, which `recommend` names. It was picked by that mean, so it "
         "is optimistic",
         drop_order=7,
     ),
     Column(
         "best level",
-        level_cell("best_level", itemgetter("sd")),
+        level_cell("best_level", _sd),
         "what shares count against: one part of the seeds picks it and another scores it, without "
         "the luck of the pick. Unlike `when tuned` of `recommend` it knows no fresh seeds, and "
         "counts settings of which a seed failed or is missing",
@@ -228,10 +228,7 @@ _COLUMNS = (
     Column("sd*", between("sd_star"), "spread over the swept configurations without the noise"),
     Column("sd", between("sd"), "with it", drop_order=4),
     Column(
-        "range",
-        level_cell("range", itemgetter("sd")),
-        "best - worst mean, optimistic as best is",
-        drop_order=3,
+        "range", level_cell("range", _sd), "best - worst mean, optimistic as best is", drop_order=3
     ),
     Column("configs", "num_configs", drop_order=2),
     Column("seeds", "num_seeds", drop_order=5),
@@ -241,7 +238,7 @@ MORE_COLUMNS = (
     Column("objective"),
     Column(
         "worst mean",
-        level_cell("worst", itemgetter("sd")),
+        level_cell("worst", _sd),
         "the worst mean of a configuration. It was picked by that mean, so it is pessimistic",
     ),
     Column("at", "worst_at"),
@@ -263,7 +260,7 @@ BY_COLUMNS = (
     Column("objective"),
     Column("sd", between("sd"), "spread over the values of this hyperparameter"),
     Column("sd*", between("sd_star"), "without the noise"),
-    Column("range", level_cell("range", itemgetter("sd")), "best - worst value"),
+    Column("range", level_cell("range", _sd), "best - worst value"),
     Column("best at", "best_at"),
     Column("worst at", "worst_at"),
     Column(

@@ -13,7 +13,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, interval, is_number, joined, known, number
 from clsweep.statistics import charts
 from clsweep.statistics.computed import Statistics, chosen_sweeps
-from clsweep.statistics.pair_sentences import depends, needed
+from clsweep.statistics.pair_sentences import NEEDS, depends, needed
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, fraction
 from clsweep.sweeps.notes import is_true, records_of, status_text, text_in
@@ -271,12 +271,7 @@ SENSITIVITY = Statistic(
         Column("in all", fraction("total", most=2), "with its interactions"),
         Column("null line", "null", "what a parameter without any effect reaches", drop_order=3),
         Column("resolved", _resolved),
-        Column(
-            "needs seeds",
-            lambda row: needed(row, "needs_seeds"),
-            "how many would find it in four of five studies, an 80 % interval",
-            drop_order=5,
-        ),
+        Column("needs seeds", lambda row: needed(row, "needs_seeds"), NEEDS, drop_order=5),
         Column(
             "R2",
             "r2",
