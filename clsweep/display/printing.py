@@ -234,9 +234,8 @@ def print_table(
     if not rows:
         print("no rows")
         return []
-    blocks, left_out = laid_out(
-        rows, digits=digits, spare=spare, room=math.inf if wide else screen_width()
-    )
+    room = math.inf if wide else screen_width()
+    blocks, left_out = laid_out(rows, digits=digits, spare=spare, room=room)
     bold, before = Console(soft_wrap=True, highlight=False), printable(title)
     for head, *lines in blocks:
         if before:

@@ -118,10 +118,8 @@ def verdicts(context: ReportContext) -> Sentences:
 def limits(context: ReportContext) -> Sentences:
     """Limits of what the scores say; of each objective its failures, and what these count as."""
     failures = {x.objective: x.failures or (x.no_score,) for x in context.data.sweeps}
-    rows = {
-        "objective": list(failures),
-        "note": [tuple(filter(None, n)) for n in failures.values()],
-    }
+    notes = [tuple(filter(None, each)) for each in failures.values()]
+    rows = {"objective": [*failures], "note": notes}
     return (
         *cautions(context.compute(standings), context.words, is_search=context.is_search),
         *notes_of(worded(pd.DataFrame(rows).assign(reason=""))),

@@ -42,7 +42,8 @@ def terms() -> Mapping[str, str]:
     return {
         **TERMS,
         **{name: meaning for each in all_statistics() for name, meaning in each.terms.items()},
-        **{x.name: f"{x.doc[:1].upper()}{x.doc[1:]}." for x in (*METRICS, *DIAGNOSTICS)},
+        **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in METRICS},
+        **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in DIAGNOSTICS},
     }
 
 

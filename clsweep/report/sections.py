@@ -111,9 +111,7 @@ def section_of(chapter: SectionOutline, context: ReportContext) -> Section:
         return Section(id=chapter.id, title=chapter.title)
     context.say(chapter.id)
     questions = chapter.questions
-    sentences = tuple(
-        sentence for question in questions for sentence in question.sentences(context)
-    )
+    sentences = tuple(each for question in questions for each in question.sentences(context))
     notes = [note for question in questions for note in question.notes_of(context)]
     figures = (figure for question in questions for figure in question.figures(context))
     return Section(

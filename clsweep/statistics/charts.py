@@ -360,10 +360,8 @@ def _labels(frame: pd.DataFrame, row_height: float) -> alt.Chart:
 
 
 def _bars(base: alt.Chart, x: alt.X, **options: Any) -> alt.Chart:
-    whole = base.transform_filter(HAS_INTERVAL)
-    return whole.mark_rule(strokeWidth=2.5, **options).encode(
-        other_column(x, "low"), alt.X2("high")
-    )
+    bars = base.transform_filter(HAS_INTERVAL).mark_rule(strokeWidth=2.5, **options)
+    return bars.encode(other_column(x, "low"), alt.X2("high"))
 
 
 def other_column(x: alt.X, field: str) -> alt.X:

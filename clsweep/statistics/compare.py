@@ -140,9 +140,8 @@ def _pairs(pairs: pd.DataFrame, sign: str, null: float) -> pd.DataFrame:
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
     is_off = ~frame["resolved"] & ((frame["low"] > null) | (frame["high"] < null))
-    whys = [
-        doubt_of(row) if off else "" for row, off in zip(records_of(pairs), is_off, strict=True)
-    ]
+    rows = zip(records_of(pairs), is_off, strict=True)
+    whys = [doubt_of(row) if off else "" for row, off in rows]
     frame["row"] += [f": {why}" * bool(why) for why in whys]
     frame["missing"] = pairs["reason"].map(status_text).to_numpy()  # in place of what is not known
     clearest = frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]

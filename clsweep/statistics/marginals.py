@@ -55,12 +55,10 @@ def marginal_figures(marginals: pd.DataFrame, data: StudyData) -> list[Figure]:
     yardsticks = frame["objective"].map(lambda name: data.yardsticks.get(name, ""))
     figures: list[Figure] = []
     for yardstick, alike in frame.groupby(yardsticks, sort=False):
-        named = {
-            param: f"{param}, {yardstick}" if yardstick else str(param) for param in alike["param"]
-        }
-        order = [param for param in dict.fromkeys(marginals["param"]) if param in named]
+        behind = f", {yardstick}" if yardstick else ""
         tables = {
-            named[param]: alike[alike["param"] == param].reset_index(drop=True) for param in order
+            f"{param}{behind}": alike[alike["param"] == param].reset_index(drop=True)
+            for param in dict.fromkeys(marginals["param"])
         }
         figures += charts.each("marginal", tables, _marginal_figure, data, alike)
     return figures

@@ -171,9 +171,8 @@ def _best(row: Row) -> str:
         return ""
     if known(row["low"], row["high"]):
         return f"{number(row['best'])}{interval(row['low'], row['high'])}"
-    return (
-        f"{number(row['high'])} or less" if row["is_low_end"] else f"{number(row['low'])} or more"
-    )
+    end, way = (row["high"], "less") if row["is_low_end"] else (row["low"], "more")
+    return f"{number(end)} or {way}"
 
 
 def moves(frame: pd.DataFrame) -> Sentences:

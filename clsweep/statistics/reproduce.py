@@ -210,11 +210,8 @@ def _cell(row: Mapping[str, Any], decimals: int) -> dict[str, str]:
 
 
 def _label(row: Mapping[str, Any], others: Sequence[str]) -> str:
-    texts = [
-        f"{name}={setting(plain_of(row[name]))}"
-        for name in others
-        if plain_of(row[name]) is not None
-    ]
+    values = {name: plain_of(row[name]) for name in others}
+    texts = [f"{name}={setting(value)}" for name, value in values.items() if value is not None]
     return ", ".join([row["objective"], *texts])
 
 

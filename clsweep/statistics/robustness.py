@@ -15,15 +15,7 @@ from clsweep.analysis import tolerance_curve
 from clsweep.analysis.reasons import Note
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import (
-    Wording,
-    interval,
-    is_number,
-    joined,
-    known,
-    num_of,
-    setting_column,
-)
+from clsweep.display.numbers import Wording, interval, joined, known, num_of, setting_column
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.compare import spreads
@@ -146,22 +138,20 @@ def tolerance_curves(curves: pd.DataFrame, data: StudyData) -> Figure | None:
     title, scale = "share of the space within δ", alt.Scale(domain=[0, 1])
     axis = alt.Axis(format="%", tickCount=6)
     share = partial(alt.Y, type="quantitative", title=title, scale=scale, axis=axis)
-    x = alt.X(
-        "x:Q", title=charts.in_points("δ, distance from the best", data), axis=alt.Axis(tickCount=6)
-    )
+    x_title = charts.in_points("δ, distance from the best", data)
+    x = alt.X("x:Q", title=x_title, axis=alt.Axis(tickCount=6))
     tips = [
         *charts.tips(objective="objective", x=charts.in_points("δ", data)),
         *charts.tips(form=".3~p", y="share of the space", **charts.END_TIPS),
     ]
+    bands = charts.banded(frame, data, x, share, tips, marked=charts.is_sparse(frame))
     return Figure(
         name="tolerance",
         title="How much of the space is good enough",
         caption="Share of the swept space within δ of the objective's best. A curve that rises "
         "early belongs to an objective that forgives a wrong setting. "
         f"{charts.bands_text(frame, data)}",
-        chart=charts.layers(
-            charts.banded(frame, data, x, share, tips, marked=charts.is_sparse(frame))
-        ),
+        chart=charts.layers(bands),
         data=frame.rename(columns={"x": "delta", "y": "share"}),
     )
 
@@ -169,7 +159,7 @@ def tolerance_curves(curves: pd.DataFrame, data: StudyData) -> Figure | None:
 def shown_band(row: Row, name: str, *, named: bool) -> str:
     """`tau 0.1 to 0.4`, `tau 0.1`; without its hyperparameter where that stands beside it."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    ends = dict.fromkeys(setting_column([low, high])) if is_number(low) else ()
+    ends = dict.fromkeys(setting_column([low, high])) if known(low) else ()
     span = " to ".join(ends)
     return f"{row['band_param']} {span}" if named and span else span
 

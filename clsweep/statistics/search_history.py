@@ -14,21 +14,13 @@ from clsweep.analysis.recommend import config_level
 from clsweep.analysis.sweep import ENDED_STATUSES
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import texts_of_values
-from clsweep.display.numbers import (
-    Wording,
-    count,
-    interval,
-    joined,
-    known,
-    number,
-    setting_column,
-    work,
-)
+from clsweep.display.numbers import Wording, count, interval, joined, known, number, work
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.pair_sentences import depends
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
+from clsweep.statistics.robustness import shown_band
 from clsweep.statistics.statistic import Column, Statistic, between, fraction
 from clsweep.sweeps.notes import records_of, status_text
 from clsweep.sweeps.study_data import StudyData, worker_seconds
@@ -183,8 +175,7 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
 
 def _usable(row: Row) -> str:
     """`0.01 to 0.1`."""
-    low, high = row["usable_low"], row["usable_high"]
-    return " to ".join(dict.fromkeys(setting_column([low, high]))) if known(low, high) else "-"
+    return shown_band(row, "usable", named=False) or "-"
 
 
 def savings(table: pd.DataFrame) -> Sentences:

@@ -150,9 +150,8 @@ def _effect(row: Row, does: str = "") -> str:
 
 def _measure(row: Row) -> str:
     value, low, high, called = _size(row)
-    return (
-        f"{called} {number(value)}{interval(low, high)}, an inert one reaches {number(row['null'])}"
-    )
+    seen = f"{called} {number(value)}{interval(low, high)}"
+    return f"{seen}, an inert one reaches {number(row['null'])}"
 
 
 def sensitivity_figures(sensitivity: pd.DataFrame, data: StudyData) -> list[Figure]:

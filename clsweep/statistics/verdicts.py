@@ -51,9 +51,8 @@ class Lead:
 def lead_of(board: pd.DataFrame, pairs: pd.DataFrame) -> Lead | None:
     """Who of the board is named, from `compare` of stat "mean" or "tuned"; None if nobody is."""
     ours = pairs[pairs["a"].isin(board["objective"]) & pairs["b"].isin(board["objective"])]
-    measured = [
-        row for row in records_of(ours) if is_measured(row["reason"]) and known(row["estimate"])
-    ]
+    rows = [row for row in records_of(ours) if is_measured(row["reason"])]
+    measured = [row for row in rows if known(row["estimate"])]
     leads: dict[str, dict[str, Row]] = {}  # name -> whom it is compared with -> the pair
     for row in measured:
         for name, other in ((row["a"], row["b"]), (row["b"], row["a"])):
@@ -105,10 +104,8 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     if lead.is_resolved:
         ahead = f"it scores {words.amount(amount)} {side} than {second}"
         others = board.query("kind == 'objective' and score.isna()")["objective"].tolist()
-        lack = (
-            f" of those with a best setting, which {joined(others)} lack{'s' * (len(others) == 1)}"
-        )
-        of = lack * (is_tuned and bool(others))
+        lack = f"{joined(others)} lack{'s' * (len(others) == 1)}"
+        of = f" of those with a best setting, which {lack}" * (is_tuned and bool(others))
         return (f"{first} is best{sense}{of}: {ahead}{where}{seen}.",)
     if second in lead.tied:
         apart = seen * (len(lead.tied) == 2)  # of several, each pair has its own
@@ -148,9 +145,7 @@ def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]
     if len(parts) < 2:
         return say(board)
     groups = [(str(rows["yardstick"].iloc[0]), say(rows)) for rows in parts]
-    return tuple(
-        f"For {name or 'the others'}: {each}" for name, sentences in groups for each in sentences
-    )
+    return tuple(f"For {name or 'the others'}: {line}" for name, lines in groups for line in lines)
 
 
 def settings_of(board: pd.DataFrame, words: Wording, lead: Lead | None = None) -> Sentences:
@@ -254,11 +249,8 @@ def recommend_verdict(context: ReportContext) -> Sentences:
     frame, on_fresh = tuned(context), fresh_sentences(context)
 
     def of(rows: pd.DataFrame) -> Sentences:
-        named = best(rows, frame, context.words, TUNED)
-        return (
-            *named,
-            *(() if on_fresh else settings_of(rows, context.words, lead_of(rows, frame))),
-        )
+        settings = () if on_fresh else settings_of(rows, context.words, lead_of(rows, frame))
+        return (*best(rows, frame, context.words, TUNED), *settings)
 
     beside = cautions(context.compute(standings), context.words, is_search=context.is_search)
     return (*each_yardstick(context.compute(standings), of), *on_fresh, *beside)

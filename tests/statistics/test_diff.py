@@ -29,9 +29,8 @@ def folder(path, *, rng=0, shift=0.0, of="dcl", noise=0.3, by_seed=0.0, facts=No
         effect = effects.setdefault(row["seed"], by_seed * draws.standard_normal())
         level = LEVELS[row["tau"]] + (shift if row["objective"] == of else 0.0)
         score = level + effect + noise * draws.standard_normal()
-        return {"knn_top1": score, "clsweep_version": "0.1.0", "torch_version": "2.8.0"} | (
-            facts or {}
-        )
+        versions = {"clsweep_version": "0.1.0", "torch_version": "2.8.0"}
+        return {"knn_top1": score, **versions, **(facts or {})}
 
     return recorded(path / "results", study, outcome)
 
@@ -71,16 +70,10 @@ def test_means_are_compared_by_the_t_test_of_their_seeds(tmp_path, seeds):
     a = folder(tmp_path / "a", by_seed=1.0)
     b = folder(tmp_path / "b", rng=1, by_seed=1.0, seeds=seeds)
     _, answers = rows_of(a, b)
-    by_seed = [
-        clsweep.open_results(x)
-        .trials.query("objective == 'dcl'")
-        .groupby("seed")["knn_top1"]
-        .mean()
-        for x in (a, b)
-    ]
-    test = stats.ttest_rel if seeds == [0, 1, 2, 3] else stats.ttest_ind
-    options = {} if seeds == [0, 1, 2, 3] else {"equal_var": False}
-    expected = test(by_seed[1], by_seed[0], **options)
+    dcl = [clsweep.open_results(x).trials.query("objective == 'dcl'") for x in (b, a)]
+    by_seed = [trials.groupby("seed")["knn_top1"].mean() for trials in dcl]
+    paired = seeds == [0, 1, 2, 3]
+    expected = stats.ttest_rel(*by_seed) if paired else stats.ttest_ind(*by_seed, equal_var=False)
     row = answers.loc[("dcl", "mean")]
     assert row["p"] == pytest.approx(expected.pvalue, rel=1e-6)
     ends = expected.confidence_interval(0.95)
@@ -119,9 +112,8 @@ def test_an_older_folder_ran_at_what_is_the_default_since(tmp_path):
     folder(tmp_path / "a")
     tables = clsweep.open_results(tmp_path / "a" / "results").tables
     without = tables.plan_table.drop_columns(["grad_clip"])
-    older = SimpleNamespace(
-        **{name: getattr(tables, name) for name in USED} | {"plan_table": without}
-    )
+    used = {name: getattr(tables, name) for name in USED}
+    older = SimpleNamespace(**used | {"plan_table": without})
     assert facts_apart(older, tables) == []
     clipped = folder(tmp_path / "b", base={"epochs": 1, "grad_clip": 0.5})
     rows = facts_apart(older, clsweep.open_results(clipped).tables)

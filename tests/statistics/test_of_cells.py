@@ -253,9 +253,7 @@ def table(*, encoders=("conv4",)):
 
 def test_a_table_of_several_data_sets_is_read_cell_by_cell_whatever_its_index():
     """Once their scores were levels of one axis."""
-    parts = {
-        name: part.reset_index(drop=True) for name, part in table().groupby("dataset", sort=False)
-    }
+    parts = {n: part.reset_index(drop=True) for n, part in table().groupby("dataset", sort=False)}
     parts["digits"] = parts["digits"].assign(config=parts["digits"]["config"] + 3)
     whole = clsweep.analyse(pd.concat(parts.values())).robustness()
     for name, part in parts.items():

@@ -87,11 +87,7 @@ def test_known_numbers_units_and_lists():
     assert not any(map(known, unknown))
     assert known(0, 1.5, np.float64(2), np.int64(3))
     words, nats = Wording(metric="knn_top1", unit="%"), Wording(metric="mi", unit="nats")
-    assert [*map(words.amount, (1.0, 1.8)), words.level(94.1)] == [
-        "1 point",
-        "1.8 points",
-        "94.10 %",
-    ]
+    assert [*map(words.amount, (1, 1.8)), words.level(94.1)] == ["1 point", "1.8 points", "94.10 %"]
     assert words.level(97.04, 95.0, 99.125) == "97.04 % [95.00, 99.12]"  # as in the tables
     assert words.level(0.81234, 0.8115, 0.8132) == "0.81234 % [0.81150, 0.81320]"
     assert words.level(0.81, NAN, 1.0) == words.level(0.81, None, None) == "0.8100 %"
