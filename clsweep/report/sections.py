@@ -15,14 +15,7 @@ from clsweep.report.content import Report, Section
 from clsweep.report.glossary import terms_in
 from clsweep.statistics.computed import ReportContext, Statistics, cell_name, merged_cells, prefetch
 from clsweep.statistics.registry import SECTIONS, SectionOutline, formulas, requests
-from clsweep.statistics.report_objects import (
-    REASON_COLUMNS,
-    Figure,
-    Table,
-    Unresolved,
-    as_slug,
-    resolved_only,
-)
+from clsweep.statistics.report_objects import Figure, Table, Unresolved, as_slug, resolved_only
 from clsweep.sweeps.notes import in_cell, version_notes
 
 Progress = Callable[[str], None]
@@ -165,11 +158,12 @@ def _appendix(context: ReportContext) -> Section:
 
 def formula_report(title: str) -> Report:
     """The formula of each column of a report's files, as a report by itself."""
+    common = formulas()["most tables"]
     rows = [
         {"table": table, "column": column, "meaning": meaning}
         for table, columns in formulas().items()
         for column, meaning in columns.items()
-        if meaning and (columns is REASON_COLUMNS or meaning != REASON_COLUMNS.get(column))
+        if meaning and (columns is common or meaning != common.get(column))
     ]
     frame = pd.DataFrame(rows)
     table = Table(

@@ -33,9 +33,7 @@ def fresh_sentences(context: ReportContext) -> Sentences:
     if confirmation.empty:
         return ()
     picked = context.compute(recommend)
-    rows: dict[tuple[str, int], Row] = {
-        (row["objective"], row["config"]): row for row in records_of(confirmation)
-    }
+    rows = {(row["objective"], row["config"]): row for row in records_of(confirmation)}
     firsts = {row["objective"]: row for row in rows.values() if row["rank"] == 1}
     best = {row["objective"]: row for row in records_of(picked[picked["kind"] == "best"])}
     out = []

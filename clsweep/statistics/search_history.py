@@ -153,10 +153,7 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
     out: list[str] = []
     for name, frame in table.groupby("objective", sort=False):
         rows = [row for row in records_of(frame) if row["resolved"]]
-        sentences = [
-            f"{row['param']} ({number(row['importance'])}{interval(row['low'], row['high'])})"
-            for row in rows
-        ]
+        sentences = [f"{row['param']} ({_importance(row)})" for row in rows]
         if rows and not known(rows[0]["importance"]):
             out.append(depends(str(name), rows[0]["param"], rows[0]["r2"]))
         elif sentences:
@@ -171,6 +168,10 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
             near = words.amount(words.within)
             out.append(f"{name} is within {near} of its best level at {joined(places)}.")
     return tuple(out)
+
+
+def _importance(row: Row) -> str:
+    return f"{number(row['importance'])}{interval(row['low'], row['high'])}"
 
 
 def _usable(row: Row) -> str:
@@ -285,11 +286,7 @@ IMPORTANCE = Statistic(
         Column("hyperparameter", "param"),
         Column(
             "importance",
-            lambda row: (
-                f"{number(row['importance'])}{interval(row['low'], row['high'])}"
-                if known(row["importance"])
-                else "-"
-            ),
+            lambda row: _importance(row) if known(row["importance"]) else "-",
             "share of the variance over the space, with all interactions. Where the search hardly "
             "tried, it rests on the smoothness of the surrogate",
         ),

@@ -87,9 +87,8 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
     if not singles:
         reason, why = rows[0]["reason"], text_in(rows[0]["note"])
         if reason != Reason.NOTHING_SWEPT:  # a baseline: no news to a reader
-            yield Unresolved(
-                f"What matters for {name} is {status_text(reason)}{f': {why}' if why else ''}."
-            )
+            because = f": {why}" * bool(why)
+            yield Unresolved(f"What matters for {name} is {status_text(reason)}{because}.")
         return
     real = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
     matter = [row for row in real if _size(row)[0] >= SMALL]
@@ -123,10 +122,8 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
         if row["order"] == 2 and known(_size(row)[0]) and _matters(row):
             a, _, b = text_in(row["term"]).partition(" x ")
             little = " a little" if _size(row)[0] < SMALL else ""
-            yield (
-                f"{name}: the effects of {a} and {b} depend on each other{little} "
-                f"({_measure(row)})."
-            )
+            joint = f"the effects of {a} and {b} depend on each other{little}"
+            yield f"{name}: {joint} ({_measure(row)})."
 
 
 def _size(row: Row) -> tuple[float, float, float, str]:
