@@ -35,9 +35,8 @@ def test_a_report_begins_with_how_many_are_answered():
     begun = next(part for c in SECTIONS if not (part := section_of(c, asked)).is_empty)
     assert begun.title == "What was asked beforehand?"
     assert [figure.name for figure in begun.figures] == ["contrasts"]
-    assert verdicts.contrasts_verdict(results) == (
-        first,
-    )  # five have their numbers in the table alone
+    # Five have their numbers in the table alone.
+    assert verdicts.contrasts_verdict(results) == (first,)
     shown = CONTRASTS.shown(table, results.data, 1.0)
     assert shown["verdict"].tolist() == [outcome(row) for row in rows]
 

@@ -139,9 +139,8 @@ def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
 
 def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     sides = [planted(lambda s: s["tau"], grid={"tau": [1, 2]}, objective=name) for name in "abcd"]
-    frame = pd.concat(
-        each.assign(sampler="tpe" if n < 3 else "grid") for n, each in enumerate(sides)
-    )
+    samplers = ("tpe", "tpe", "tpe", "grid")
+    frame = pd.concat(x.assign(sampler=each) for x, each in zip(sides, samplers, strict=True))
     found = clsweep.analyse(frame).compare()
     assert notes_of(found) == ["a, b, c: tpe samples favour good configurations"]
     assert notes_of(found[:1]) == ["a, b: tpe samples favour good configurations"]
