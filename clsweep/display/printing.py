@@ -145,10 +145,7 @@ def latex(text: str) -> str:
 
 
 def latex_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    is_right: Sequence[bool],
-    title: str = "",
+    columns: Sequence[str], rows: Iterable[Sequence[str]], is_right: Sequence[bool], title: str = ""
 ) -> str:
     """A LaTeX table with the rules of booktabs; its columns as in `markdown_table`."""
     texts = [
@@ -237,9 +234,8 @@ def print_table(
     if not rows:
         print("no rows")
         return []
-    blocks, left_out = laid_out(
-        rows, digits=digits, spare=spare, room=math.inf if wide else screen_width()
-    )
+    room = math.inf if wide else screen_width()
+    blocks, left_out = laid_out(rows, digits=digits, spare=spare, room=room)
     bold, before = Console(soft_wrap=True, highlight=False), printable(title)
     for head, *lines in blocks:
         if before:
@@ -280,18 +276,16 @@ def laid_out(
 def _num_keys(columns: Sequence[_Column], room: float) -> int:
     """Number of first columns that tell rows apart; 1 where they leave no room for another."""
     for num in range(1, len(columns)):
-        texts = (accumulate(column.texts, _or_above) for column in columns[:num])
-        cells = list(zip(*texts, strict=True))
+        # An empty cell below a text reads as that text.
+        shown: list[Iterable[str]] = [
+            accumulate(c.texts, lambda above, text: text or above) for c in columns[:num]
+        ]
+        cells = list(zip(*shown, strict=True))
         if _least(columns[:num]) + 2 + max(column.least for column in columns[num:]) > room:
             break
         if len(set(cells)) == len(cells):
             return num
     return 1
-
-
-def _or_above(above: str, text: str) -> str:
-    """An empty cell below a text reads as that text."""
-    return text or above
 
 
 class _Column(NamedTuple):
@@ -456,12 +450,8 @@ def robust_streams(*, patient: bool) -> Iterator[None]:
     for descriptor, name in ((2, "stderr"), (1, "stdout")):
         if (old := getattr(sys, name)) is getattr(sys, f"__{name}__"):
             out = _Stream(descriptor, patient=patient or name == "stderr")
-            how: dict[str, Any] = {
-                "encoding": "utf-8",
-                "line_buffering": True,
-                "write_through": False,
-            }
-            how = {key: getattr(old, key, value) for key, value in how.items()}
+            usual = {"encoding": "utf-8", "line_buffering": True, "write_through": False}
+            how: dict[str, Any] = {k: getattr(old, k, value) for k, value in usual.items()}
             setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(out), errors="replace", **how))
     try:
         yield

@@ -10,13 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from clsweep.display.printing import legible
 from clsweep.processes import submit, submit_once
-
-if TYPE_CHECKING:
-    import altair as alt
 
 Spec = dict[str, Any]
 
@@ -63,22 +60,14 @@ DARK = _Palette(
 )
 
 
-def themed(
-    chart: alt.TopLevelMixin | Mapping[str, Any],
-    *,
-    dark: bool,
-    background: str | None = "transparent",
-) -> Spec:
-    """The Vega-Lite spec of a chart, or a copy of a spec, with fonts and colours for a light or a
-    dark page. `background` "transparent" lets that show through; None is for files that stand
-    alone.
+def themed(spec: Spec, *, dark: bool, background: str | None = "transparent") -> Spec:
+    """A copy of a Vega-Lite spec with fonts and colours for a light or a dark page. `background`
+    "transparent" lets that show through; None is for files that stand alone.
     """
     palette = DARK if dark else LIGHT
-    spec = dict(chart) if isinstance(chart, Mapping) else chart.to_dict()
-    spec["background"] = background or palette.page
-    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    spec["config"] = _config(palette)
-    return spec
+    fit = {"type": "fit-x", "contains": "padding"}
+    look = {"background": background or palette.page, "autosize": fit, "config": _config(palette)}
+    return {**spec, **look}
 
 
 def legible_spec(value: Any) -> Any:
@@ -95,28 +84,21 @@ def legible_spec(value: Any) -> Any:
     return [legible_spec(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def to_svg(spec: Mapping[str, Any], *, width: int = WIDTH) -> str:
-    """A themed spec as SVG text, `width` pixels wide."""
+def to_svg(spec: Spec, *, width: int = WIDTH) -> str:
+    """A themed and legible spec as SVG text, `width` pixels wide."""
     import vl_convert
 
     # `6.1` of `https://vega.github.io/schema/vega-lite/v6.1.0.json`, for which Altair wrote it.
     version = ".".join(str(spec["$schema"]).rpartition("/v")[2].split(".")[:2])
-    return vl_convert.vegalite_to_svg(legible_spec({**spec, "width": width}), vl_version=version)
-
-
-def svg_to_png(svg: str, scale: float = 2) -> bytes:
-    """An SVG of `to_svg` as PNG, `scale` pixels for each of its own."""
-    import vl_convert
-
-    return vl_convert.svg_to_png(svg, scale=scale)
+    return vl_convert.vegalite_to_svg({**spec, "width": width}, vl_version=version)
 
 
 class Picture(NamedTuple):
     svg: str
-    png: bytes
+    png: bytes  # two pixels for each of the SVG's
 
 
-def draw_chart(spec: Mapping[str, Any]) -> Future[Picture]:
+def draw_chart(spec: Spec) -> Future[Picture]:
     """Draw a themed spec: beside other work within `worker_processes`, else at once."""
     return submit(_drawn, spec)
 
@@ -126,9 +108,11 @@ def scripts() -> Future[str]:
     return submit_once(_bundle)
 
 
-def _drawn(spec: Mapping[str, Any]) -> Picture:
+def _drawn(spec: Spec) -> Picture:
+    import vl_convert
+
     svg = to_svg(spec)
-    return Picture(svg, svg_to_png(svg))
+    return Picture(svg, vl_convert.svg_to_png(svg, scale=2))
 
 
 @functools.cache

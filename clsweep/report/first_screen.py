@@ -17,7 +17,7 @@ from clsweep.statistics import compare, leaderboard, reproduce
 from clsweep.statistics.computed import ReportContext, Statistics, context_of, of_each
 from clsweep.statistics.contrast import contrasts, contrasts_summary
 from clsweep.statistics.health import health
-from clsweep.statistics.leaderboard import cautions, leaderboard_rows
+from clsweep.statistics.leaderboard import cautions, standings
 from clsweep.statistics.learning import learning, learning_figures
 from clsweep.statistics.marginals import marginal_figures, marginals
 from clsweep.statistics.recommend import recommend
@@ -57,7 +57,7 @@ def question_line(context: ReportContext) -> str:
     if own := context.data.question:
         return f"{own} {_protocol(context)}."
     data, printed = context.data, printed_numbers(context)
-    ours = leaderboard_rows(context).query("kind == 'objective'")
+    ours = context.compute(standings).query("kind == 'objective'")
     names = ours["objective"].unique()  # once, of all cells
     what = f"Which of {len(names)} objectives is best"
     if len(names) == 1:
@@ -109,7 +109,7 @@ def verdicts(context: ReportContext) -> Sentences:
     paper's numbers agree, or how many contrasts are answered, and the first two of these.
     """
     pairs = compare.tuned(context), compare.means(context), compare.spreads(context)
-    sentences = verdict_of(leaderboard_rows(context), *pairs, context.words)
+    sentences = verdict_of(context.compute(standings), *pairs, context.words)
     against = agreement_summary(printed_numbers(context))
     rows = records_of(context.compute(contrasts)) if context.data.contrasts else []
     return (*against, *contrasts_summary(rows), *sentences[: 2 if against or rows else None])
@@ -118,12 +118,10 @@ def verdicts(context: ReportContext) -> Sentences:
 def limits(context: ReportContext) -> Sentences:
     """Limits of what the scores say; of each objective its failures, and what these count as."""
     failures = {x.objective: x.failures or (x.no_score,) for x in context.data.sweeps}
-    rows = {
-        "objective": list(failures),
-        "note": [tuple(filter(None, n)) for n in failures.values()],
-    }
+    notes = [tuple(filter(None, each)) for each in failures.values()]
+    rows = {"objective": [*failures], "note": notes}
     return (
-        *cautions(leaderboard_rows(context), context.words, is_search=context.is_search),
+        *cautions(context.compute(standings), context.words, is_search=context.is_search),
         *notes_of(worded(pd.DataFrame(rows).assign(reason=""))),
     )
 

@@ -13,7 +13,6 @@ from clsweep.display.numbers import count
 from clsweep.report import first_screen
 from clsweep.report.content import Report, Section
 from clsweep.report.glossary import terms_in
-from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, Statistics, cell_name, merged_cells, prefetch
 from clsweep.statistics.registry import SECTIONS, SectionOutline, formulas, requests
 from clsweep.statistics.report_objects import Figure, Table, Unresolved, as_slug, resolved_only
@@ -43,13 +42,10 @@ def build_report(
     `within` is how far from the best still counts as good, as in `Results.robustness`; `progress`
     is called with a word on what is computed next, `made` with figures as soon as they are there.
     """
-    near = findings.near(within)
-    say = progress or (lambda _: None)
+    near, say = findings.near(within), progress or (lambda _: None)
     context = ReportContext(statistics=findings, within=near, say=say)
     if findings.cells:
-        each = [
-            _report(ReportContext(statistics=cell, within=near, say=say)) for cell in findings.cells
-        ]
+        each = [_report(replace(context, statistics=cell)) for cell in findings.cells]
         report = _of_cells(findings.cells, each, context)
     else:
         report = _report(context, made)
@@ -108,9 +104,7 @@ def section_of(chapter: SectionOutline, context: ReportContext) -> Section:
         return Section(id=chapter.id, title=chapter.title)
     context.say(chapter.id)
     questions = chapter.questions
-    sentences = tuple(
-        sentence for question in questions for sentence in question.sentences(context)
-    )
+    sentences = tuple(each for question in questions for each in question.sentences(context))
     notes = [note for question in questions for note in question.notes_of(context)]
     figures = (figure for question in questions for figure in question.figures(context))
     return Section(
@@ -164,11 +158,12 @@ def _appendix(context: ReportContext) -> Section:
 
 def formula_report(title: str) -> Report:
     """The formula of each column of a report's files, as a report by itself."""
+    common = formulas()["most tables"]
     rows = [
         {"table": table, "column": column, "meaning": meaning}
         for table, columns in formulas().items()
         for column, meaning in columns.items()
-        if meaning and (columns is REASON_COLUMNS or meaning != REASON_COLUMNS.get(column))
+        if meaning and (columns is common or meaning != common.get(column))
     ]
     frame = pd.DataFrame(rows)
     table = Table(

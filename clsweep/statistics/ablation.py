@@ -9,9 +9,8 @@ from clsweep.analysis.reasons import TEXTS
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, interval, joined
 from clsweep.statistics import charts
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, whole_number
 from clsweep.sweeps.notes import records_of, text_in
 from clsweep.sweeps.study_data import StudyData

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from clsweep.catalog import PARAM
 from clsweep.display.numbers import mentioned, setting_column
 from clsweep.display.theme import GREY
-from clsweep.statistics.report_objects import as_slug
+from clsweep.statistics.report_objects import Figure, as_slug
 from clsweep.sweeps.notes import references_apart
 from clsweep.sweeps.study_data import StudyData
 
@@ -40,7 +40,6 @@ else:
 
     alt = _Altair()
 
-T = TypeVar("T")
 HAS_INTERVAL = "isValid(datum.low) && isValid(datum.high)"
 END_TIPS = {"low": "95 % from", "high": "95 % to"}  # of an interval, in a tooltip
 NAMES = {  # fields of texts
@@ -70,8 +69,8 @@ def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
 
 
 def each(
-    prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[..., T], *about: Any
-) -> list[T]:
+    prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[..., Figure], *about: Any
+) -> list[Figure]:
     """A figure of each table with rows: `draw` of its slug, its name, it, and what is `about`."""
     filled = {name: table for name, table in tables.items() if not table.empty}
     names = slugs(prefix, list(filled))
@@ -80,8 +79,8 @@ def each(
 
 def by_objective(frame: pd.DataFrame, data: StudyData) -> dict[str, pd.DataFrame]:
     """The rows of each objective that has a colour."""
-    own = {name: frame[frame["objective"] == name] for name in objectives(data)}
-    return {name: rows.reset_index(drop=True) for name, rows in own.items()}
+    own = by_objective_order(frame, data).groupby("objective", sort=False)
+    return {str(name): rows.reset_index(drop=True) for name, rows in own}
 
 
 def objectives(data: StudyData) -> list[str]:
@@ -307,10 +306,7 @@ def forest(
         _labels(frame, ROW_HEIGHT),
         _bars(place, x, yOffset=LOWER).encode(color=hue),
         known.mark_point(filled=True, size=90, opacity=1, yOffset=LOWER).encode(
-            x,
-            color=hue,
-            shape=form,
-            tooltip=tips(row="row", x="estimate", **END_TIPS, **noted),
+            x, color=hue, shape=form, tooltip=tips(row="row", x="estimate", **END_TIPS, **noted)
         ),
         missing.mark_text(align="left", yOffset=LOWER, style="soft").encode(
             x=alt.value(0), text="missing:N"
@@ -325,14 +321,9 @@ def forest(
 
 
 def dots(
-    frame: pd.DataFrame,
-    x: alt.X,
-    kinds: Sequence[str],
-    *,
-    tips: Sequence[alt.Tooltip],
-    null: bool = False,
+    frame: pd.DataFrame, x: alt.X, kinds: Sequence[str], tips: Sequence[alt.Tooltip]
 ) -> alt.LayerChart:
-    """Rows with a point for each kind, apart in shape, shade and place. `null` adds ticks."""
+    """Rows with a point for each kind, apart in shape, shade and place, and ticks at `null`."""
     shown = [kind for kind in kinds if kind in set(frame["kind"])]
     scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**legend_place(), values=shown)
     shades = alt.Scale(domain=list(kinds), range=SHADES[: len(kinds)])
@@ -347,7 +338,7 @@ def dots(
         _bars(base, x).encode(beside, hue),
         base.mark_point(filled=True, size=70, opacity=1).encode(beside, x, hue, form),
     ]
-    if null:
+    if "null" in frame:
         known = base.transform_filter("isValid(datum.null)")
         size = row_height - ROW_HEIGHT / 2
         tick = known.mark_tick(color=GREY, thickness=2, size=size, yOffset=ROW_HEIGHT / 4)
@@ -369,10 +360,8 @@ def _labels(frame: pd.DataFrame, row_height: float) -> alt.Chart:
 
 
 def _bars(base: alt.Chart, x: alt.X, **options: Any) -> alt.Chart:
-    whole = base.transform_filter(HAS_INTERVAL)
-    return whole.mark_rule(strokeWidth=2.5, **options).encode(
-        other_column(x, "low"), alt.X2("high")
-    )
+    bars = base.transform_filter(HAS_INTERVAL).mark_rule(strokeWidth=2.5, **options)
+    return bars.encode(other_column(x, "low"), alt.X2("high"))
 
 
 def other_column(x: alt.X, field: str) -> alt.X:

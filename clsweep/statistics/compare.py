@@ -9,10 +9,9 @@ from clsweep.analysis import compare as analysis
 from clsweep.analysis.reasons import Reason, note
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.pair_sentences import compared, needed
-from clsweep.statistics.report_objects import Figure
+from clsweep.statistics.pair_sentences import NEEDS, compared, needed
+from clsweep.statistics.report_objects import Figure, described
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
 from clsweep.sweeps.notes import doubt_of, records_of, status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
@@ -141,9 +140,8 @@ def _pairs(pairs: pd.DataFrame, sign: str, null: float) -> pd.DataFrame:
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
     is_off = ~frame["resolved"] & ((frame["low"] > null) | (frame["high"] < null))
-    whys = [
-        doubt_of(row) if off else "" for row, off in zip(records_of(pairs), is_off, strict=True)
-    ]
+    rows = zip(records_of(pairs), is_off, strict=True)
+    whys = [doubt_of(row) if off else "" for row, off in rows]
     frame["row"] += [f": {why}" * bool(why) for why in whys]
     frame["missing"] = pairs["reason"].map(status_text).to_numpy()  # in place of what is not known
     clearest = frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]
@@ -172,32 +170,23 @@ def _columns(stat: str, header: str, means: str, called: str = "") -> tuple[Colu
         Column("value a", value_a, drop_order=7),
         Column("value b", value_b, drop_order=7),
         Column(header, between("estimate", ""), means, called=called),
-        Column(
-            "p",
-            p_of("p"),
-            means="by t" if of_means else "",
-            drop_order=4,
-        ),
+        Column("p", p_of("p"), "by t" * of_means, drop_order=4),
         Column("p Holm", p_of("p_holm")),
         Column("least p", "p_min", drop_order=1),
         Column(
             "P(a > b)",
             lambda row: row["superiority"] if of_means else None,
-            "a's chance to be ahead in a pair" if of_means else "",
+            "a's chance to be ahead in a pair" * of_means,
             drop_order=3,
         ),
         Column(
             "detectable",
             between("detectable"),
-            "what would be found in four of five studies" if of_means else "",
+            "what would be found in four of five studies" * of_means,
             drop_order=2,
         ),
         Column("seeds", lambda row: row["num_seeds"] or None, drop_order=6),
-        Column(
-            "needs seeds",
-            lambda row: needed(row, "needs_seeds"),
-            "how many would find it in four of five studies, an 80 % interval",
-        ),
+        Column("needs seeds", lambda row: needed(row, "needs_seeds"), NEEDS),
         Column("needs configs", lambda row: needed(row, "needs_configs"), drop_order=5),
         Column("verdict", winner_or_status),
     )
@@ -258,8 +247,6 @@ MEANS = Statistic(
 LEADS_TUNED = Statistic(
     name="comparison-tuned",
     title="Lead of a over b in {metric} when tuned, with 95 % intervals{images}",
-    frame=tuned,
-    ahead=lambda _: [(compare, {"stat": "tuned"})],
     columns=_columns(
         "tuned",
         "lead",
@@ -267,7 +254,6 @@ LEADS_TUNED = Statistic(
         "than it is scored on, so no luck of its seeds is in it",
     ),
     levels="value_a",
-    sentences=lambda context: compared(tuned(context), "tuned", context.words),
 )
 SPREADS = Statistic(
     name="comparison-std",
@@ -296,9 +282,4 @@ SHARES = Statistic(
     ),
     has_notes=False,
 )
-BY_STAT = {
-    "tuned": LEADS_TUNED,
-    "mean": MEANS,
-    "std": SPREADS,
-    "within": SHARES,
-}
+BY_STAT = {"tuned": LEADS_TUNED, "mean": MEANS, "std": SPREADS, "within": SHARES}

@@ -19,20 +19,15 @@ from clsweep.display.theme import GREY
 from clsweep.errors import MAX_LINES, RequestError, nearest
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import needed
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, p_of
 from clsweep.sweeps.notes import cause, records_of, status_text
 from clsweep.sweeps.study_data import StudyData, contrasts_with
 
 NO_ROOM = "no room for the published"
-OUTCOMES = {
-    "shown": "shown",
-    "equivalent": "within the margin",
-    "excluded": "less than published",
-}
+OUTCOMES = {"shown": "shown", "equivalent": "within the margin", "excluded": "less than published"}
 
 
 def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,11 +15,11 @@ from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.sweep import Sweep, as_far_as_levels
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import Number, interval, is_number, joined, known, number
+from clsweep.display.numbers import interval, is_number, joined, known, number
 from clsweep.results.reading import StudyTables
 from clsweep.results.recorded_facts import DATA, SETTINGS, VERSIONS, facts_apart, planned_values
 from clsweep.statistics.contrast import outcome, sweeps_by
-from clsweep.statistics.statistic import Column, Statistic, between
+from clsweep.statistics.statistic import Column, Statistic, between, level_cell
 from clsweep.sweeps.from_studies import yardsticks_of
 from clsweep.sweeps.notes import records_of, status_text, worded
 from clsweep.sweeps.study_data import StudyData
@@ -45,21 +45,6 @@ class Opened(Protocol):
     def tables(self) -> StudyTables: ...
     @property
     def cells(self) -> Sequence[Opened]: ...
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Both:
-    """One objective in both studies: their settings and seeds as they are, and those in common."""
-
-    first: Sweep
-    second: Sweep
-    common: tuple[Sweep, Sweep] | None
-    notes: tuple[Note, ...] = ()
-
-    @classmethod
-    def of(cls, first: Sweep, second: Sweep) -> Both:
-        a, b = replace(first, objective="A"), replace(second, objective="B")
-        return cls(first=a, second=b, **_in_common(a, b))
 
 
 def diff(a: Opened, b: Opened) -> pd.DataFrame:
@@ -135,7 +120,7 @@ def _refused(objective: str, why: Note) -> Row:
     return row | noted(why=why)
 
 
-def _in_common(a: Sweep, b: Sweep) -> Row:
+def _in_common(a: Sweep, b: Sweep) -> tuple[list[Sweep], list[Note]]:
     """The settings that both have tried, on the seeds of both where at least half are."""
     names = sorted({*a.params, *b.params})
     keys_of = [_settings(x, names) for x in (a, b)]
@@ -144,8 +129,8 @@ def _in_common(a: Sweep, b: Sweep) -> Row:
         for keys, other in zip(keys_of, keys_of[::-1], strict=True)
     ]
     if not len(rows[0]) and (a.is_grid or b.is_grid):
-        return {"common": None}
-    sides, notes = [a, b], []
+        return [], []
+    sides, notes = [a, b], list[Note]()
     if len(rows[0]):
         sides = [_at(x, at) for x, at in zip((a, b), rows, strict=True)]
         if {len(rows[0])} != {len(a.configs), len(b.configs)}:
@@ -158,7 +143,7 @@ def _in_common(a: Sweep, b: Sweep) -> Row:
         notes += [note(Reason.SEEDS_LEFT_OUT, seeds=left)] if left else []
     else:
         notes.append(note(Reason.SEEDS_OF_EACH))
-    return {"common": tuple(sides), "notes": tuple(notes)}
+    return sides, notes
 
 
 def _settings(sweep: Sweep, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -182,27 +167,26 @@ def _on_seeds(sweep: Sweep, seeds: Any) -> Sweep:
 
 
 def _of_objective(a: Sweep, b: Sweep, *tuned: Sweep) -> Iterator[Row]:
-    both, sides = Both.of(a, b), Both.of(*tuned)
-    if both.common is None:
-        yield {"what": MEAN} | noted(why=note(Reason.NONE_IN_COMMON))
-    else:
-        yield {"what": MEAN, **_mean(both)}
+    a, b, *sides = (replace(x, objective=n) for x, n in zip((a, b, *tuned), "ABAB", strict=True))
+    common, notes = _in_common(a, b)
+    if common:
+        yield {"what": MEAN, **_mean(common, notes)}
         if a.params and b.params:
-            yield {"what": SD_STAR, **_compared(both.common, "std", 1.0)}
-    yield {"what": BEST, **_compared((sides.first, sides.second), "tuned", a.sign)}
+            yield {"what": SD_STAR, **_compared(common, "std", 1.0)}
+    else:
+        yield {"what": MEAN} | noted(why=note(Reason.NONE_IN_COMMON))
+    yield {"what": BEST, **_compared(sides, "tuned", a.sign)}
 
 
-def _mean(both: Both) -> Row:
+def _mean(common: Sequence[Sweep], notes: Sequence[Note]) -> Row:
     """The difference of the means over the common settings."""
-    assert both.common
     contrast = Contrast(name="", of=("B", "A"), metric="")
-    [row] = records_of(contrast_table([contrast], {"": both.common}))
-    [row] = records_of(as_far_as_levels(pd.DataFrame([row]), both.common))
-    levels = [x.sign * float(np.nanmean(x.means)) for x in both.common]
-    return _row(row, levels, notes=both.notes)
+    [row] = records_of(contrast_table([contrast], {"": common}))
+    [row] = records_of(as_far_as_levels(pd.DataFrame([row]), common))
+    return _row(row, [x.sign * float(np.nanmean(x.means)) for x in common], notes=notes)
 
 
-def _compared(sides: tuple[Sweep, Sweep], stat: str, sign: float) -> Row:
+def _compared(sides: Sequence[Sweep], stat: str, sign: float) -> Row:
     """The rows of `compare`, second against first."""
     [row] = records_of(compare(sides[::-1], stat=stat))
     low, high = sorted((sign * row["low"], sign * row["high"]))
@@ -318,18 +302,8 @@ def _change(row: Row) -> str:
     return f"{name} {row['verdict']} {by}{interval(row['low'], row['high'])}"
 
 
-def _short(name: str) -> Any:
-    def cell(row: Row) -> str:
-        text = row[name]
-        return f"{text[: _MOST_LETTERS - 3]}..." if len(text) > _MOST_LETTERS else text
-
-    return cell
-
-
-def _cell(name: str) -> Any:
-    return lambda row: (
-        Number.of(row[name], spread=row[name] / 100) if is_number(row[name]) else None
-    )
+def _short(text: str) -> str:
+    return f"{text[: _MOST_LETTERS - 3]}..." if len(text) > _MOST_LETTERS else text
 
 
 FACTS = Statistic(
@@ -339,8 +313,8 @@ FACTS = Statistic(
         Column("part"),
         Column("what"),
         Column("objective"),
-        Column("A", _short("first")),
-        Column("B", _short("second")),
+        Column("A", lambda row: _short(row["first"])),
+        Column("B", lambda row: _short(row["second"])),
     ),
 )
 CHANGES = Statistic(
@@ -352,8 +326,8 @@ CHANGES = Statistic(
             "what",
             means="the mean over the common settings, their SD*, the best level, or a contrast",
         ),
-        Column("A", _cell("first")),
-        Column("B", _cell("second")),
+        Column("A", level_cell("first")),
+        Column("B", level_cell("second")),
         Column("B - A", between("difference", ""), "of SD* the ratio B / A"),
         Column("p Holm", lambda row: row["p_holm"], drop_order=3),
         Column("in A", "at_first", "the best setting, or the contrast's verdict", drop_order=1),

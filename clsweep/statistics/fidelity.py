@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from clsweep.analysis import fidelity as analysis
@@ -10,9 +12,8 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, fixed, interval, is_number
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, whole_number
 from clsweep.sweeps.notes import is_measured, is_true, records_of
 from clsweep.sweeps.study_data import StudyData
@@ -77,16 +78,13 @@ def loss_curves(frame: pd.DataFrame, data: StudyData) -> Figure | None:
     title = charts.in_points("loss by choosing early", data)
     tips = charts.tips(objective="objective", x="% of the epochs", y=title, **charts.END_TIPS)
     x = charts.plain_x("% of the epochs", domain=[0, 100])
-
-    def axis(field: str) -> alt.Y:
-        return alt.Y(field, type="quantitative", title=title, axis=alt.Axis(tickCount=6))
-
+    y = partial(alt.Y, type="quantitative", title=title, axis=alt.Axis(tickCount=6))
     return Figure(
         name="fidelity",
         title="What choosing early loses",
         caption="Score at the last epoch that is lost where the setting is chosen by an earlier "
         "one, on seeds that did not choose. Bands are 95 % intervals over the seeds.",
-        chart=charts.layers(charts.banded(shown, data, x, axis, tips, marked=True)),
+        chart=charts.layers(charts.banded(shown, data, x, y, tips, marked=True)),
         data=shown.rename(columns={"x": "part", "y": "regret"}),
     )
 

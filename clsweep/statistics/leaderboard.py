@@ -8,7 +8,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Number, Wording, is_number, joined, work
-from clsweep.statistics.computed import ReportContext, Statistics
+from clsweep.statistics.computed import Statistics
 from clsweep.statistics.health import health
 from clsweep.statistics.recommend import recommend
 from clsweep.statistics.report_objects import Sentences
@@ -93,11 +93,6 @@ def standings(of: Statistics) -> pd.DataFrame:
         ignore_index=True,
     )
     return frame.drop(columns="level")
-
-
-def leaderboard_rows(context: ReportContext) -> pd.DataFrame:
-    """The leaderboard, as far as the sentences on who is best need it."""
-    return context.compute(standings)
 
 
 def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:

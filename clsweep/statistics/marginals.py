@@ -14,9 +14,8 @@ from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Sweep
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics, chosen_sweeps
-from clsweep.statistics.report_objects import Figure
+from clsweep.statistics.report_objects import Figure, described
 from clsweep.statistics.sensitivity import sensitivity, sizes_of
 from clsweep.statistics.statistic import Statistic
 from clsweep.sweeps.study_data import StudyData
@@ -56,12 +55,10 @@ def marginal_figures(marginals: pd.DataFrame, data: StudyData) -> list[Figure]:
     yardsticks = frame["objective"].map(lambda name: data.yardsticks.get(name, ""))
     figures: list[Figure] = []
     for yardstick, alike in frame.groupby(yardsticks, sort=False):
-        named = {
-            param: f"{param}, {yardstick}" if yardstick else str(param) for param in alike["param"]
-        }
-        order = [param for param in dict.fromkeys(marginals["param"]) if param in named]
+        behind = f", {yardstick}" if yardstick else ""
         tables = {
-            named[param]: alike[alike["param"] == param].reset_index(drop=True) for param in order
+            f"{param}{behind}": alike[alike["param"] == param].reset_index(drop=True)
+            for param in dict.fromkeys(marginals["param"])
         }
         figures += charts.each("marginal", tables, _marginal_figure, data, alike)
     return figures
@@ -76,11 +73,7 @@ def _marginal_figure(
     called = charts.param_title(param)
     by_name = bool(frame["x"].isna().any())
     tips = charts.tips(
-        objective="objective",
-        at=called,
-        y=f"mean {title}",
-        **charts.END_TIPS,
-        num="configurations",
+        objective="objective", at=called, y=f"mean {title}", **charts.END_TIPS, num="configurations"
     )
     if by_name:
         lines, note = charts.reference_lines(data, whole, title)

@@ -19,9 +19,8 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, interval, joined, number, setting
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import REASON_COLUMNS, Figure, Sentences, Unresolved
 from clsweep.statistics.statistic import Column, Statistic, fraction, p_of
 from clsweep.sweeps.notes import passes, records_of, status_text
 from clsweep.sweeps.study_data import StudyData

@@ -19,9 +19,8 @@ from clsweep.display.numbers import THRESHOLD, interval, known, number, setting_
 from clsweep.display.theme import GREY
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics, TableFunction
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, p_of
 from clsweep.sweeps.notes import cause, records_of, status_text
 
@@ -172,9 +171,8 @@ def _best(row: Row) -> str:
         return ""
     if known(row["low"], row["high"]):
         return f"{number(row['best'])}{interval(row['low'], row['high'])}"
-    return (
-        f"{number(row['high'])} or less" if row["is_low_end"] else f"{number(row['low'])} or more"
-    )
+    end, way = (row["high"], "less") if row["is_low_end"] else (row["low"], "more")
+    return f"{number(end)} or {way}"
 
 
 def moves(frame: pd.DataFrame) -> Sentences:
@@ -335,7 +333,6 @@ OPTIMUM = Statistic(
 OPTIMA = Statistic(
     name="optima",
     title="The best value at each level",
-    table=optima,
     frame=_if_any(optima),
     is_apart=True,
     columns=(

@@ -26,6 +26,7 @@ from clsweep.sweeps.notes import (
 
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 MANY_PAIRS = 12  # more are counted, not named
+NEEDS = "how many would find it in four of five studies, an 80 % interval"  # of `needed`
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,10 @@ from clsweep.catalog.rows import SECONDS
 from clsweep.errors import RequestError, nearest
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.recommend import ONLY_ON, with_fresh
-from clsweep.statistics.report_objects import Figure
-from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell
-from clsweep.statistics.statistic import whole_number as rounded_up
+from clsweep.statistics.report_objects import REASON_COLUMNS, Figure
+from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, whole_number
 from clsweep.sweeps.study_data import StudyData, mode_of, unit_of, worker_seconds
 
 MAX_COSTS = 750  # beside those on a front: a page has to stay small
@@ -174,10 +172,6 @@ def _rows(sweep: Sweep, against: str, second_of: _SecondOf, notes: Sequence[Note
     return pd.DataFrame({**start, **columns}, index=part)
 
 
-def _shown(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["on_front"].astype(bool) | frame["by_fresh"].astype(bool)]
-
-
 def pareto_figure(costs: pd.DataFrame, data: StudyData, against: str = SECONDS) -> Figure | None:
     """Every configuration of `pareto` by seconds, or a second metric, and score, the front filled;
     None of fewer than two.
@@ -227,7 +221,7 @@ PARETO = Statistic(
     ahead=True,
     columns=(
         Column("objective"),
-        Column("config", rounded_up("config"), drop_order=2),
+        Column("config", whole_number("config"), drop_order=2),
         Column("at"),
         Column("seconds", means="worker seconds of a trial. A near tie is no finding"),
         Column(
@@ -249,10 +243,12 @@ PARETO = Statistic(
             lambda row: "fresh seeds" if row["by_fresh"] else None,
             "fresh seeds overturned the pick by these scores, so this is the best of its objective",
         ),
-        Column("seeds", rounded_up("num_seeds"), drop_order=1),
+        Column("seeds", whole_number("num_seeds"), drop_order=1),
     ),
     levels="score",
-    rows=lambda frame, of: with_fresh(_shown(frame), of),
+    rows=lambda frame, of: with_fresh(
+        frame[frame[["on_front", "by_fresh"]].astype(bool).any(axis=1)], of
+    ),
     intro="Settings that no other one beats in both cost and score, and what fresh seeds name",
     caption="{columns}. Intervals: 95 %{images}.",
     has_notes=False,

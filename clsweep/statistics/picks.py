@@ -20,9 +20,9 @@ from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.ownership import contrasts_classes
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
-from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.mechanism import config_means, rank_correlation
+from clsweep.statistics.report_objects import REASON_COLUMNS
 from clsweep.statistics.statistic import (
     Column,
     Statistic,
@@ -71,20 +71,12 @@ def picks(of: Statistics) -> pd.DataFrame:
     are left out.
     """
     data, trials = of.data, of.data.trials
-    scores = {
-        name: mode
-        for name, mode in label_free_modes(data.metric).items()
-        if name in trials and trials[name].notna().any()
-    }
-    by_labels = (
-        {
-            name
-            for name, framework in trials.groupby("objective")["framework"].first().items()
-            if contrasts_classes(framework)
-        }
-        if "framework" in trials
-        else set[Any]()
-    )
+    modes = label_free_modes(data.metric)
+    scores = {n: mode for n, mode in modes.items() if n in trials and trials[n].notna().any()}
+    by_labels = set[Any]()
+    if "framework" in trials:
+        frameworks = trials.groupby("objective")["framework"].first()
+        by_labels = {name for name, each in frameworks.items() if contrasts_classes(each)}
     measured = [each.measured for each in data.spaces if each.objective not in by_labels]
     groups = [(sweep.objective, [sweep]) for sweep in measured]
     for yardstick, group in data.scored_alike(measured).items():

@@ -12,9 +12,8 @@ from clsweep.analysis import recommend as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, interval, known, num_of
 from clsweep.statistics import charts
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
-from clsweep.statistics.report_objects import Figure, Sentences
+from clsweep.statistics.report_objects import Figure, Sentences, described
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, whole_number
 from clsweep.sweeps.notes import records_of
 from clsweep.sweeps.study_data import StudyData
@@ -34,9 +33,7 @@ def fresh_sentences(context: ReportContext) -> Sentences:
     if confirmation.empty:
         return ()
     picked = context.compute(recommend)
-    rows: dict[tuple[str, int], Row] = {
-        (row["objective"], row["config"]): row for row in records_of(confirmation)
-    }
+    rows = {(row["objective"], row["config"]): row for row in records_of(confirmation)}
     firsts = {row["objective"]: row for row in rows.values() if row["rank"] == 1}
     best = {row["objective"]: row for row in records_of(picked[picked["kind"] == "best"])}
     out = []
@@ -126,7 +123,7 @@ def confirmation_figure(data: StudyData) -> Figure | None:
         title="The best settings on fresh seeds",
         caption="The score of the search was picked for being good. The fresh seeds took no part "
         f"in the picking. {charts.bands_text(frame, data, 'Bars')}",
-        chart=charts.dots(frame, x, list(SCORED_ON.values()), tips=tips),
+        chart=charts.dots(frame, x, list(SCORED_ON.values()), tips),
         data=table,
     )
 

@@ -29,8 +29,8 @@ from clsweep.statistics import (
     tuning,
     winners,
 )
-from clsweep.statistics.column_formulas import REASON_COLUMNS
 from clsweep.statistics.computed import ReportContext, TableRequest
+from clsweep.statistics.report_objects import REASON_COLUMNS
 from clsweep.statistics.statistic import Statistic
 
 

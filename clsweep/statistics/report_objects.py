@@ -1,9 +1,10 @@
-"""A sentence, a figure and a table, before they are a page, a text or files."""
+"""Sentences, figures, tables and what their columns are, before they are a page or files."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +17,12 @@ from clsweep.display.theme import Picture, draw_chart, legible_spec, themed
 if TYPE_CHECKING:
     import altair as alt
 
-_LINE_SEPARATORS = {0x2028: " ", 0x2029: " "}
-
-
 Sentences = tuple[str, ...]
+_LINE_SEPARATORS = {0x2028: " ", 0x2029: " "}
+REASON_COLUMNS = {
+    "reason": "why nothing was measured or resolved; empty where something was",
+    "note": "that, what is missing, and what to beware of",
+}
 
 
 class Unresolved(str):
@@ -88,6 +91,18 @@ class Table:
     soft: tuple[int, ...] = ()  # numbers of the rows that are shown for comparison only, from 0
     limit: int = 200  # rows of `shown` that the page has
     is_apart: bool = False  # a file beside the page, which has its name alone
+
+
+def described(names: Iterable[str], /, **formulas: str) -> dict[str, str]:
+    """Each column of a table with its formula. A lower end is the interval of the column before it,
+    and an upper one has no text, where nothing else is given; `objective` is a name.
+    """
+    texts = {"objective": "name, in order of first appearance"} | formulas | REASON_COLUMNS
+    before = ""
+    for name in names:
+        texts.setdefault(name, f"interval of {before}" if name.endswith("low") else "")
+        before = name
+    return {name: texts[name] for name in names}
 
 
 def as_slug(text: str) -> str:

@@ -15,22 +15,12 @@ from clsweep.analysis import reproduce as analysis
 from clsweep.analysis.contrast import Contrast, contrast_table
 from clsweep.analysis.reproduce import RESOLVABLE, Verdict
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import (
-    count,
-    interval,
-    is_number,
-    known,
-    num_of,
-    number,
-    setting,
-    setting_column,
-)
+from clsweep.display.numbers import interval, known, num_of, number, setting, setting_column
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import REASON_COLUMNS, described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.contrast import sweeps_by
-from clsweep.statistics.report_objects import Figure, Sentences, Table
+from clsweep.statistics.report_objects import REASON_COLUMNS, Figure, Sentences, Table, described
 from clsweep.statistics.statistic import Column, Statistic, between
 from clsweep.sweeps.notes import notes_of, records_of
 from clsweep.sweeps.study_data import StudyData
@@ -122,8 +112,7 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     lines += [
         f"{setting_of(row, setting_names(frame))}: {row['printed_note']}"
         for row in records_of(frame)
-        if row["printed_note"]
-        and (is_number(row["measured"]) or not is_number(row["value"]))  # a spread
+        if row["printed_note"] and (known(row["measured"]) or not known(row["value"]))  # a spread
     ]
     return list(dict.fromkeys(lines))
 
@@ -143,15 +132,15 @@ def closing(frame: pd.DataFrame) -> str:
     differ, open_ = num[Verdict.DIFFERS], num[Verdict.NOT_RESOLVED]
     if comparable:
         sentence = (
-            f"{count(num[Verdict.AGREES])} of {count(comparable)} numbers agree, "
-            f"{count(differ)} differ{'s' * (differ == 1)}, {count(open_)} not resolved"
+            f"{number(num[Verdict.AGREES])} of {number(comparable)} numbers agree, "
+            f"{number(differ)} differ{'s' * (differ == 1)}, {number(open_)} not resolved"
         )
     others = {
         "at another scale": num[Verdict.OTHER_SCALE],
         "not measured": num[Verdict.NOT_MEASURED],
         "for reference only": num[Verdict.REFERENCE_ONLY],
     }
-    return "; ".join([sentence, *(f"{count(n)} {what}" for what, n in others.items() if n)])
+    return "; ".join([sentence, *(f"{number(n)} {what}" for what, n in others.items() if n)])
 
 
 def not_measured_items(parts: Sequence[Layout]) -> list[str]:
@@ -198,11 +187,11 @@ def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
 def _cell(row: Mapping[str, Any], decimals: int) -> dict[str, str]:
     """`79.67 +-8.33`, with the first digit of the half width at least, over the printed number."""
     measured, half = "-", row["high"] - row["measured"]
-    if is_number(row["measured"]):
+    if known(row["measured"]):
         more = math.ceil(-math.log10(half)) if half > 0 else 0
         digits = max(decimals + 1, more)
         measured = f"{row['measured']:.{digits}f}"
-        measured += f" +-{half:.{digits}f}" if is_number(half) else ""
+        measured += f" +-{half:.{digits}f}" if known(half) else ""
     return {
         "measured": measured,
         "paper": f"{row['value']:.{decimals}f}",
@@ -211,11 +200,8 @@ def _cell(row: Mapping[str, Any], decimals: int) -> dict[str, str]:
 
 
 def _label(row: Mapping[str, Any], others: Sequence[str]) -> str:
-    texts = [
-        f"{name}={setting(plain_of(row[name]))}"
-        for name in others
-        if plain_of(row[name]) is not None
-    ]
+    values = {name: plain_of(row[name]) for name in others}
+    texts = [f"{name}={setting(value)}" for name, value in values.items() if value is not None]
     return ", ".join([row["objective"], *texts])
 
 
@@ -456,7 +442,6 @@ def _say_differences(context: ReportContext) -> Sentences:
 DIFFERENCES = Statistic(
     name="differences",
     title="The paper's differences, measured at another scale{images}",
-    table=differences,
     frame=lambda context: context.statistics.compute_whole(differences),
     rows=_of_run,
     columns=(

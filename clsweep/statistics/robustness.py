@@ -15,22 +15,13 @@ from clsweep.analysis import tolerance_curve
 from clsweep.analysis.reasons import Note
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import (
-    Wording,
-    interval,
-    is_number,
-    joined,
-    known,
-    num_of,
-    setting_column,
-)
+from clsweep.display.numbers import Wording, interval, joined, known, num_of, setting_column
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.compare import spreads
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import compared
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, fraction, level_cell
 from clsweep.sweeps.notes import is_measured, note_text, records_of, text_in
 from clsweep.sweeps.study_data import StudyData
@@ -144,30 +135,23 @@ def tolerance_curves(curves: pd.DataFrame, data: StudyData) -> Figure | None:
     frame = charts.curve_frame(curves, data, x="delta", y="share")
     if frame.empty:
         return None
-    title = "share of the space within δ"
-
-    def share(field: str) -> alt.Y:
-        scale, axis = alt.Scale(domain=[0, 1]), alt.Axis(format="%", tickCount=6)
-        return alt.Y(field, type="quantitative", title=title, scale=scale, axis=axis)
-
-    x = alt.X(
-        "x:Q",
-        title=charts.in_points("δ, distance from the best", data),
-        axis=alt.Axis(tickCount=6),
-    )
+    title, scale = "share of the space within δ", alt.Scale(domain=[0, 1])
+    axis = alt.Axis(format="%", tickCount=6)
+    share = partial(alt.Y, type="quantitative", title=title, scale=scale, axis=axis)
+    x_title = charts.in_points("δ, distance from the best", data)
+    x = alt.X("x:Q", title=x_title, axis=alt.Axis(tickCount=6))
     tips = [
         *charts.tips(objective="objective", x=charts.in_points("δ", data)),
         *charts.tips(form=".3~p", y="share of the space", **charts.END_TIPS),
     ]
+    bands = charts.banded(frame, data, x, share, tips, marked=charts.is_sparse(frame))
     return Figure(
         name="tolerance",
         title="How much of the space is good enough",
         caption="Share of the swept space within δ of the objective's best. A curve that rises "
         "early belongs to an objective that forgives a wrong setting. "
         f"{charts.bands_text(frame, data)}",
-        chart=charts.layers(
-            charts.banded(frame, data, x, share, tips, marked=charts.is_sparse(frame))
-        ),
+        chart=charts.layers(bands),
         data=frame.rename(columns={"x": "delta", "y": "share"}),
     )
 
@@ -175,7 +159,7 @@ def tolerance_curves(curves: pd.DataFrame, data: StudyData) -> Figure | None:
 def shown_band(row: Row, name: str, *, named: bool) -> str:
     """`tau 0.1 to 0.4`, `tau 0.1`; without its hyperparameter where that stands beside it."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    ends = dict.fromkeys(setting_column([low, high])) if is_number(low) else ()
+    ends = dict.fromkeys(setting_column([low, high])) if known(low) else ()
     span = " to ".join(ends)
     return f"{row['band_param']} {span}" if named and span else span
 
@@ -192,20 +176,20 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
     )
 
 
-_worst = between("worst_10", least=1)
+_sd, _worst = itemgetter("sd"), between("worst_10", least=1)
 _COLUMNS = (
     Column("objective"),
-    Column("mean", level_cell("mean", itemgetter("sd")), "over the space: without tuning"),
+    Column("mean", level_cell("mean", _sd), "over the space: without tuning"),
     Column(
         "best",
-        level_cell("best", itemgetter("sd")),
+        level_cell("best", _sd),
         "the mean of the best setting, which `recommend` names. It was picked by that mean, so it "
         "is optimistic",
         drop_order=7,
     ),
     Column(
         "best level",
-        level_cell("best_level", itemgetter("sd")),
+        level_cell("best_level", _sd),
         "what shares count against: one part of the seeds picks it and another scores it, without "
         "the luck of the pick. Unlike `when tuned` of `recommend` it knows no fresh seeds, and "
         "counts settings of which a seed failed or is missing",
@@ -234,10 +218,7 @@ _COLUMNS = (
     Column("sd*", between("sd_star"), "spread over the swept configurations without the noise"),
     Column("sd", between("sd"), "with it", drop_order=4),
     Column(
-        "range",
-        level_cell("range", itemgetter("sd")),
-        "best - worst mean, optimistic as best is",
-        drop_order=3,
+        "range", level_cell("range", _sd), "best - worst mean, optimistic as best is", drop_order=3
     ),
     Column("configs", "num_configs", drop_order=2),
     Column("seeds", "num_seeds", drop_order=5),
@@ -247,7 +228,7 @@ MORE_COLUMNS = (
     Column("objective"),
     Column(
         "worst mean",
-        level_cell("worst", itemgetter("sd")),
+        level_cell("worst", _sd),
         "the worst mean of a configuration. It was picked by that mean, so it is pessimistic",
     ),
     Column("at", "worst_at"),
@@ -269,7 +250,7 @@ BY_COLUMNS = (
     Column("objective"),
     Column("sd", between("sd"), "spread over the values of this hyperparameter"),
     Column("sd*", between("sd_star"), "without the noise"),
-    Column("range", level_cell("range", itemgetter("sd")), "best - worst value"),
+    Column("range", level_cell("range", _sd), "best - worst value"),
     Column("best at", "best_at"),
     Column("worst at", "worst_at"),
     Column(

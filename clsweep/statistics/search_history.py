@@ -14,22 +14,13 @@ from clsweep.analysis.recommend import config_level
 from clsweep.analysis.sweep import ENDED_STATUSES
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import texts_of_values
-from clsweep.display.numbers import (
-    Wording,
-    count,
-    interval,
-    joined,
-    known,
-    number,
-    setting_column,
-    work,
-)
+from clsweep.display.numbers import Wording, count, interval, joined, known, number, work
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
 from clsweep.statistics.pair_sentences import depends
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
+from clsweep.statistics.robustness import shown_band
 from clsweep.statistics.statistic import Column, Statistic, between, fraction
 from clsweep.sweeps.notes import records_of, status_text
 from clsweep.sweeps.study_data import StudyData, worker_seconds
@@ -162,10 +153,7 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
     out: list[str] = []
     for name, frame in table.groupby("objective", sort=False):
         rows = [row for row in records_of(frame) if row["resolved"]]
-        sentences = [
-            f"{row['param']} ({number(row['importance'])}{interval(row['low'], row['high'])})"
-            for row in rows
-        ]
+        sentences = [f"{row['param']} ({_importance(row)})" for row in rows]
         if rows and not known(rows[0]["importance"]):
             out.append(depends(str(name), rows[0]["param"], rows[0]["r2"]))
         elif sentences:
@@ -182,10 +170,13 @@ def importances(table: pd.DataFrame, words: Wording) -> Sentences:
     return tuple(out)
 
 
+def _importance(row: Row) -> str:
+    return f"{number(row['importance'])}{interval(row['low'], row['high'])}"
+
+
 def _usable(row: Row) -> str:
     """`0.01 to 0.1`."""
-    low, high = row["usable_low"], row["usable_high"]
-    return " to ".join(dict.fromkeys(setting_column([low, high]))) if known(low, high) else "-"
+    return shown_band(row, "usable", named=False) or "-"
 
 
 def savings(table: pd.DataFrame) -> Sentences:
@@ -295,11 +286,7 @@ IMPORTANCE = Statistic(
         Column("hyperparameter", "param"),
         Column(
             "importance",
-            lambda row: (
-                f"{number(row['importance'])}{interval(row['low'], row['high'])}"
-                if known(row["importance"])
-                else "-"
-            ),
+            lambda row: _importance(row) if known(row["importance"]) else "-",
             "share of the variance over the space, with all interactions. Where the search hardly "
             "tried, it rests on the smoothness of the surrogate",
         ),

@@ -12,10 +12,9 @@ from clsweep.analysis.reasons import Reason
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, interval, is_number, joined, known, number
 from clsweep.statistics import charts
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics, chosen_sweeps
-from clsweep.statistics.pair_sentences import depends, needed
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.pair_sentences import NEEDS, depends, needed
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, fraction
 from clsweep.sweeps.notes import is_true, records_of, status_text, text_in
 from clsweep.sweeps.study_data import StudyData
@@ -88,9 +87,8 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
     if not singles:
         reason, why = rows[0]["reason"], text_in(rows[0]["note"])
         if reason != Reason.NOTHING_SWEPT:  # a baseline: no news to a reader
-            yield Unresolved(
-                f"What matters for {name} is {status_text(reason)}{f': {why}' if why else ''}."
-            )
+            because = f": {why}" * bool(why)
+            yield Unresolved(f"What matters for {name} is {status_text(reason)}{because}.")
         return
     real = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
     matter = [row for row in real if _size(row)[0] >= SMALL]
@@ -124,10 +122,8 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
         if row["order"] == 2 and known(_size(row)[0]) and _matters(row):
             a, _, b = text_in(row["term"]).partition(" x ")
             little = " a little" if _size(row)[0] < SMALL else ""
-            yield (
-                f"{name}: the effects of {a} and {b} depend on each other{little} "
-                f"({_measure(row)})."
-            )
+            joint = f"the effects of {a} and {b} depend on each other{little}"
+            yield f"{name}: {joint} ({_measure(row)})."
 
 
 def _size(row: Row) -> tuple[float, float, float, str]:
@@ -151,9 +147,8 @@ def _effect(row: Row, does: str = "") -> str:
 
 def _measure(row: Row) -> str:
     value, low, high, called = _size(row)
-    return (
-        f"{called} {number(value)}{interval(low, high)}, an inert one reaches {number(row['null'])}"
-    )
+    seen = f"{called} {number(value)}{interval(low, high)}"
+    return f"{seen}, an inert one reaches {number(row['null'])}"
 
 
 def sensitivity_figures(sensitivity: pd.DataFrame, data: StudyData) -> list[Figure]:
@@ -204,7 +199,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, data: StudyData) ->
         caption=f"{method} of {data.metric}, alone and with all interactions. Grey ticks: what "
         "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
         f"resolved. {charts.bands_text(frame, data, 'Bars', of_seeds=True)}",
-        chart=charts.dots(frame, x, list(EFFECTS.values()), tips=tips, null=True),
+        chart=charts.dots(frame, x, list(EFFECTS.values()), tips),
         data=rows.reset_index(drop=True),
         is_apart=True,
     )
@@ -272,12 +267,7 @@ SENSITIVITY = Statistic(
         Column("in all", fraction("total", most=2), "with its interactions"),
         Column("null line", "null", "what a parameter without any effect reaches", drop_order=3),
         Column("resolved", _resolved),
-        Column(
-            "needs seeds",
-            lambda row: needed(row, "needs_seeds"),
-            "how many would find it in four of five studies, an 80 % interval",
-            drop_order=5,
-        ),
+        Column("needs seeds", lambda row: needed(row, "needs_seeds"), NEEDS, drop_order=5),
         Column(
             "R2",
             "r2",

@@ -16,7 +16,7 @@ import pandas as pd
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import texts_of_values
 from clsweep.display.numbers import THRESHOLD, Number, fixed, is_number, p_value, setting, texts_of
-from clsweep.statistics.computed import ReportContext, TableFunction
+from clsweep.statistics.computed import ReportContext, TableFunction, TableRequest
 from clsweep.statistics.report_objects import Figure, Sentences, Table
 from clsweep.sweeps.notes import factors_in_front, in_cell, is_measured, notes_of, records_of
 from clsweep.sweeps.study_data import StudyData
@@ -64,17 +64,14 @@ class Statistic:
     has_notes: bool = True  # whether a report has the notes of the full table
     is_apart: bool = False  # whether its table is a file beside the page alone
     page_drops: int = 4  # of `drop_order`, how many a page goes without: its file has them all
-    sentences: Callable[[ReportContext], Sentences] = (
-        lambda _: ()
-    )  # of a report, as all that follow
+    # Of a report, as all that follow.
+    sentences: Callable[[ReportContext], Sentences] = lambda _: ()
     figures: Callable[[ReportContext], Iterable[Figure | None]] = lambda _: ()  # None is left out
     # Where they are not those of this question's one table.
     tables: Callable[[ReportContext], Iterable[Table | None]] | None = None
     notes: Callable[[ReportContext], Iterable[str]] | None = None
     # Whether `table` takes so long that a report has it computed ahead, or what it does.
-    ahead: bool | Callable[[ReportContext], Iterable[tuple[TableFunction, Mapping[str, Any]]]] = (
-        False
-    )
+    ahead: bool | Callable[[ReportContext], Iterable[TableRequest]] = False
     # Name -> what the columns of the full table are, for the appendix.
     formulas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Words that a reader may not know, and what they mean.

@@ -10,9 +10,8 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import Wording, count, interval, is_number, joined, known, num_of
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import Statistics
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, ends, half, level_cell
 from clsweep.sweeps.notes import records_of, text_in
 from clsweep.sweeps.study_data import StudyData

@@ -18,21 +18,14 @@ from clsweep.display.numbers import Wording, count, interval, joined, known, num
 from clsweep.statistics.compare import compare, means, spreads, tuned
 from clsweep.statistics.computed import ReportContext, Statistics, of_each
 from clsweep.statistics.contrast import contrasts, contrasts_summary, sentence
-from clsweep.statistics.leaderboard import FRESH, cautions, leaderboard_rows, scored_rows, sweeps
+from clsweep.statistics.leaderboard import FRESH, cautions, scored_rows, standings, sweeps
 from clsweep.statistics.pair_sentences import FEW_PAIRS, by_value, compared
 from clsweep.statistics.recommend import fresh_sentences
 from clsweep.statistics.report_objects import Sentences, resolved_only
 from clsweep.statistics.robustness import bands, not_measured, robustness, spread_sentence
 from clsweep.statistics.search_history import importance, importances
 from clsweep.statistics.sensitivity import effects, sensitivity
-from clsweep.sweeps.notes import (
-    cause,
-    is_measured,
-    is_resolved,
-    records_of,
-    seen_from,
-    text_in,
-)
+from clsweep.sweeps.notes import cause, is_measured, is_resolved, records_of, seen_from, text_in
 
 TUNED, UNTUNED = "when tuned", "without tuning"
 _EQUAL = 1e-9  # of a score: what rounding makes of a tie
@@ -58,9 +51,8 @@ class Lead:
 def lead_of(board: pd.DataFrame, pairs: pd.DataFrame) -> Lead | None:
     """Who of the board is named, from `compare` of stat "mean" or "tuned"; None if nobody is."""
     ours = pairs[pairs["a"].isin(board["objective"]) & pairs["b"].isin(board["objective"])]
-    measured = [
-        row for row in records_of(ours) if is_measured(row["reason"]) and known(row["estimate"])
-    ]
+    rows = [row for row in records_of(ours) if is_measured(row["reason"])]
+    measured = [row for row in rows if known(row["estimate"])]
     leads: dict[str, dict[str, Row]] = {}  # name -> whom it is compared with -> the pair
     for row in measured:
         for name, other in ((row["a"], row["b"]), (row["b"], row["a"])):
@@ -112,10 +104,8 @@ def best(board: pd.DataFrame, pairs: pd.DataFrame, words: Wording, sense: str) -
     if lead.is_resolved:
         ahead = f"it scores {words.amount(amount)} {side} than {second}"
         others = board.query("kind == 'objective' and score.isna()")["objective"].tolist()
-        lack = (
-            f" of those with a best setting, which {joined(others)} lack{'s' * (len(others) == 1)}"
-        )
-        of = lack * (is_tuned and bool(others))
+        lack = f"{joined(others)} lack{'s' * (len(others) == 1)}"
+        of = f" of those with a best setting, which {lack}" * (is_tuned and bool(others))
         return (f"{first} is best{sense}{of}: {ahead}{where}{seen}.",)
     if second in lead.tied:
         apart = seen * (len(lead.tied) == 2)  # of several, each pair has its own
@@ -155,9 +145,7 @@ def each_yardstick(board: pd.DataFrame, say: Callable[[pd.DataFrame], Sentences]
     if len(parts) < 2:
         return say(board)
     groups = [(str(rows["yardstick"].iloc[0]), say(rows)) for rows in parts]
-    return tuple(
-        f"For {name or 'the others'}: {each}" for name, sentences in groups for each in sentences
-    )
+    return tuple(f"For {name or 'the others'}: {line}" for name, lines in groups for line in lines)
 
 
 def settings_of(board: pd.DataFrame, words: Wording, lead: Lead | None = None) -> Sentences:
@@ -203,7 +191,7 @@ def robustness_verdict(context: ReportContext, *, by: str | None = None) -> Sent
     else:
         least = spread_sentence(frame, context.words) or robust(spreads(context))
         if context.swept and context.says_of_space:
-            without = best(leaderboard_rows(context), means(context), context.words, UNTUNED)
+            without = best(context.compute(standings), means(context), context.words, UNTUNED)
         sentences = (*without, *least)
     return sentences or not_measured(context.data.spaces)
 
@@ -235,7 +223,7 @@ def compare_verdict(
         return compared(frame, stat, context.words)
     if stat in (senses := {"mean": UNTUNED, "tuned": TUNED}):
         return each_yardstick(
-            leaderboard_rows(context), lambda rows: best(rows, frame, context.words, senses[stat])
+            context.compute(standings), lambda rows: best(rows, frame, context.words, senses[stat])
         )
     if stat == "std":
         return robust(frame)
@@ -261,14 +249,11 @@ def recommend_verdict(context: ReportContext) -> Sentences:
     frame, on_fresh = tuned(context), fresh_sentences(context)
 
     def of(rows: pd.DataFrame) -> Sentences:
-        named = best(rows, frame, context.words, TUNED)
-        return (
-            *named,
-            *(() if on_fresh else settings_of(rows, context.words, lead_of(rows, frame))),
-        )
+        settings = () if on_fresh else settings_of(rows, context.words, lead_of(rows, frame))
+        return (*best(rows, frame, context.words, TUNED), *settings)
 
-    beside = cautions(leaderboard_rows(context), context.words, is_search=context.is_search)
-    return (*each_yardstick(leaderboard_rows(context), of), *on_fresh, *beside)
+    beside = cautions(context.compute(standings), context.words, is_search=context.is_search)
+    return (*each_yardstick(context.compute(standings), of), *on_fresh, *beside)
 
 
 @_of_each
@@ -276,7 +261,7 @@ def pareto_verdict(context: ReportContext) -> Sentences:
     """Who is best when tuned, whatever it costs; of one objective its best setting."""
     frame, words = tuned(context), context.words
     return each_yardstick(
-        leaderboard_rows(context),
+        context.compute(standings),
         lambda rows: best(rows, frame, words, TUNED) or settings_of(rows, words),
     )
 

@@ -13,10 +13,9 @@ from clsweep.display.numbers import Wording, joined, number
 from clsweep.display.theme import GREY
 from clsweep.statistics import charts
 from clsweep.statistics.charts import alt
-from clsweep.statistics.column_formulas import described
 from clsweep.statistics.computed import ReportContext, Statistics
 from clsweep.statistics.pair_sentences import along, places_of
-from clsweep.statistics.report_objects import Figure, Sentences, Unresolved
+from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, between, half, level_cell, p_of
 from clsweep.sweeps.notes import cause, passes, records_of, status_text, winner_or_status
 from clsweep.sweeps.study_data import StudyData
@@ -81,11 +80,7 @@ def _figure(slug: str, by: str, rows: pd.DataFrame, data: StudyData) -> Figure:
     order = alt.Scale(domain=list(dict.fromkeys(frame["region"])))
     y = alt.Y("region:N", title=None, scale=order, axis=alt.Axis(ticks=False, domain=False))
     called = {"region": "region", "best": "best mean", "mean": data.metric_title}
-    called |= {
-        "second": "runner-up",
-        "lead": charts.in_points("lead", data),
-        **charts.END_TIPS,
-    }
+    called |= {"second": "runner-up", "lead": charts.in_points("lead", data), **charts.END_TIPS}
     base = alt.Chart(frame).encode(y, x=alt.value(0), tooltip=charts.tips("best", **called))
     band, width = {"band": 0.86}, alt.value("width")
     cell = base.transform_filter("datum.resolved").mark_rect(opacity=0.35, height=band)

@@ -58,7 +58,7 @@ def test_a_setting(value, text):
     assert setting(value) == text
 
 
-def test_a_setting_is_read_back_as_the_same_number():
+def test_a_setting_is_read_back_as_the_same_number_and_a_whole_one_is_the_same_as_a_float():
     rng = random.Random(0)
     values = [
         *CLOSE,
@@ -71,10 +71,6 @@ def test_a_setting_is_read_back_as_the_same_number():
         assert float(setting(value)) == value
     for value in (rng.randrange(-(10**18), 10**18) for _ in range(1000)):
         assert int(setting(value)) == value
-
-
-def test_a_whole_number_reads_the_same_as_int_and_as_float():
-    rng = random.Random(3)
     for value in [0, 1, 10, 65536, 10**9, *(rng.randrange(2**53) for _ in range(1000))]:
         assert setting(value) == setting(float(value)) == setting(np.int64(value))
 
@@ -91,13 +87,8 @@ def test_drawn_values_keep_as_many_digits_as_tell_them_apart():
     assert setting_column([0.1235, 0.123500001]) == ["0.1235", "0.123500001"]
     assert setting_column([1234.56789, 0.123456789]) == ["1235", "0.1235"]
     assert mentioned(1.23456789e-5) == "1.235e-05"
-    assert setting_column([0.996, None, math.nan, "auto", True]) == [
-        "0.996",
-        "",
-        "",
-        "auto",
-        "true",
-    ]
+    mixed = [0.996, None, math.nan, "auto", True]
+    assert setting_column(mixed) == ["0.996", "", "", "auto", "true"]
     assert setting_column([]) == []
 
 
@@ -113,12 +104,7 @@ def test_different_values_of_a_column_have_different_texts(seed):
 
 def test_amounts_with_units():
     assert [duration(seconds) for seconds in (45, 180, 7500)] == ["45 s", "3 min", "2 h 05 min"]
-    assert [byte_size(size) for size in (5, 3000, 340 * 2**20, 20 * 2**30, 2**50)] == [
-        "5 B",
-        "2.9 KiB",
-        "340 MiB",
-        "20 GiB",
-        "1,000,000 GiB",
-    ]
+    sizes = [byte_size(size) for size in (5, 3000, 340 * 2**20, 20 * 2**30, 2**50)]
+    assert sizes == ["5 B", "2.9 KiB", "340 MiB", "20 GiB", "1,000,000 GiB"]
     assert [count(value) for value in (7, 1234, 5300.4)] == ["7", "1,234", "5,300"]
     assert [fixed(value) for value in (91.256, 0.004, 0.0)] == ["91.26", "4.0e-03", "0.00"]

@@ -196,13 +196,11 @@ def test_a_cell_for_eyes(value, text):
     assert cell(value) == text
 
 
-CONTROLS = "a\x1b[31m\x07\r\t\x9b\x7f\udcff\u202eb\u2066"
-
-
 def test_control_characters_are_shown_not_obeyed(printed):
-    rows = [{f"head{CONTROLS}": CONTROLS, "n": 1}]
-    shown = r"a\x1b[31m\x07\r\t\x9b\x7f\udcff\u202eb\u2066"
-    assert printed(rows, title=CONTROLS).split() == [shown, f"head{shown}", "n", shown, "1"]
+    controls = "a\x1b[31m\x07\r\t\x9b\x7f\udcff\u202eb\u2066"
+    shown = controls.encode("unicode_escape").decode()
+    rows = [{f"head{controls}": controls, "n": 1}]
+    assert printed(rows, title=controls).split() == [shown, f"head{shown}", "n", shown, "1"]
     assert printed(rows, format=Format.md).count("\\\\x1b[31m\\\\x07") == 2
 
 

@@ -68,10 +68,7 @@ def sentences_of(question, *, about=(), **tables):
         sweep.of_space = sweep
     empty = pd.DataFrame(columns=["objective", "a", "b", "reason"])
     frames = {"compare std": empty, "robustness": empty} | frames
-    if (
-        "confirmation" in frames and "recommend" not in frames
-    ):  # of which the search's first is the best
-        frames["recommend"] = (
-            frames["confirmation"].query("rank == 1").assign(kind="best", preferred_at="")
-        )
+    if "confirmation" in frames:  # of which the search's first is the best
+        first = frames["confirmation"].query("rank == 1")
+        frames.setdefault("recommend", first.assign(kind="best", preferred_at=""))
     return QUESTIONS[question].sentences(context_of(Given(data_of(sweeps, **dict(about)), frames)))

@@ -133,13 +133,7 @@ ALONG = [
     ([UNSEEN | {"reason": Reason.NOT_SWEPT, "note": "it is open"}], "std"),
 ]
 ABC = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", NAN, None]})
-PAIRS = pd.DataFrame(
-    {
-        "a": ["a", "a", "a", "b"],
-        "b": ["b", "b", "c", "c"],
-        "region": ["tau=1", "tau=2", "tau=1", ""],
-    }
-)
+PAIRS = pd.DataFrame({"a": [*"aaab"], "b": [*"bbcc"], "region": ["tau=1", "tau=2", "tau=1", ""]})
 COUNTED = "8 of 28 trials were stopped early"  # by a as by b, not by both together
 NOTES = {
     "of one objective": ABC,

@@ -18,6 +18,11 @@ from tests.planted import planted
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module")
+def batches():
+    return clsweep.open_results(ROOT / "docs/results/batch-digits")
+
+
 def test_a_report_begins_with_how_many_are_answered():
     results = clsweep.open_results(ROOT / "docs/results/claims-views")
     table = results.contrasts()
@@ -30,9 +35,8 @@ def test_a_report_begins_with_how_many_are_answered():
     begun = next(part for c in SECTIONS if not (part := section_of(c, asked)).is_empty)
     assert begun.title == "What was asked beforehand?"
     assert [figure.name for figure in begun.figures] == ["contrasts"]
-    assert verdicts.contrasts_verdict(results) == (
-        first,
-    )  # five have their numbers in the table alone
+    # Five have their numbers in the table alone.
+    assert verdicts.contrasts_verdict(results) == (first,)
     shown = CONTRASTS.shown(table, results.data, 1.0)
     assert shown["verdict"].tolist() == [outcome(row) for row in rows]
 
@@ -75,16 +79,14 @@ def test_every_claim_is_one_of_a_study_and_of_a_paper():
         ({"off": 1}, r"contrasts\.it\.off: unknown key"),
     ],
 )
-def test_what_is_asked_later_is_checked_too(change, message):
-    results = clsweep.open_results(ROOT / "docs/results/batch-digits")
+def test_what_is_asked_later_is_checked_too(batches, change, message):
     with pytest.raises(UserError, match=message):
-        results.contrasts({"it": {"of": ["dcl", "simclr"]} | change})
+        batches.contrasts({"it": {"of": ["dcl", "simclr"]} | change})
 
 
-def test_sides_that_cancel_take_nothing_from_the_others():
-    results = clsweep.open_results(ROOT / "docs/results/batch-digits")
+def test_sides_that_cancel_take_nothing_from_the_others(batches):
     small, large = {"batch_size": 16}, {"batch_size": 256}
-    rows = results.contrasts({
+    rows = batches.contrasts({
         "same": {"of": "dcl", "at": small, "minus": {"batch_size": "16"}},
         "once": {"of": ["dcl", "untrained"], "at": small, "minus": large},
         "none": {"of": ["dcl", "simclr"], "at": {"batch_size": 32}},

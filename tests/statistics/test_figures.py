@@ -12,7 +12,7 @@ import pytest
 
 import clsweep
 from clsweep.analysis.regions import cut
-from clsweep.display.theme import DARK, LIGHT, svg_to_png, themed, to_svg
+from clsweep.display.theme import DARK, LIGHT, themed, to_svg
 from clsweep.statistics import charts
 from clsweep.statistics.charts import slugs
 from tests.planted import planted
@@ -93,7 +93,7 @@ def drawn():
 
 
 def spec_of(figure, **options):
-    return themed(figure.chart, **{"dark": False, **options})
+    return themed(figure.spec, **{"dark": False, **options})
 
 
 def rows_of(spec):
@@ -128,7 +128,7 @@ def test_every_kind_is_there_described_finite_and_as_wide_as_its_place(drawn):
             assert "NaN" not in svg
         assert_colours_are_objectives(spec)
     assert size < 700_000
-    png = svg_to_png(to_svg(spec_of(drawn["tolerance"], background=None)))
+    png = drawn["tolerance"].picture.result().png
     assert png[:4] == b"\x89PNG"
     assert int.from_bytes(png[16:20], "big") == 1280
 

@@ -1,4 +1,4 @@
-"""A statistic is one file and one row: with them it is in a report, on a screen and in files."""
+"""A statistic is one file and one row: with them all of it is in a report."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.cli.options import OutputOptions
-from clsweep.cli.statistic_tables import print_statistic
-from clsweep.display.printing import Format
 from clsweep.report import glossary
-from clsweep.report.report_folder import write_bundle
 from clsweep.report.sections import build_report, formula_report
 from clsweep.statistics import registry
 from clsweep.statistics.charts import alt
@@ -72,7 +68,7 @@ def found(monkeypatch):
         cache.cache_clear()
 
 
-def test_a_report_has_its_sentence_table_figure_formula_and_term(found, tmp_path):
+def test_a_report_has_its_sentence_table_figure_formula_and_term(found):
     report = build_report(found)
     (section,) = [part for part in report.sections if part.id == "tuning"]
     assert "1 objectives have a midpoint." in section.sentences
@@ -85,22 +81,3 @@ def test_a_report_has_its_sentence_table_figure_formula_and_term(found, tmp_path
     assert report.terms["midpoint"] == "Half lies below."
     (formulas,) = formula_report(report.title).tables
     assert "half of the scores lie below" in set(formulas.frame["meaning"])
-    write_bundle(dataclasses.replace(report, sections=(section,), hero=()), tmp_path)
-    header = (tmp_path / "tables" / "medians.csv").read_text().splitlines()[0]
-    assert header.replace('"', "") == "objective,median,low,high,num"
-    assert (tmp_path / "figures" / "medians.svg").is_file()
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_a_command_prints_it_explains_it_and_leaves_out_what_is_spare(
-    found, capsys, monkeypatch, wide
-):
-    monkeypatch.setenv("COLUMNS", "36")
-    frame, data = found.compute(medians), found.data
-    style = OutputOptions(wide=wide, explain=True)
-    print_statistic(QUESTION, frame, data, style=style)
-    out = capsys.readouterr().out
-    assert "midpoint: as many trials are better" in out
-    assert ("--wide adds tried" in out) is not wide
-    print_statistic(QUESTION, frame, data, style=OutputOptions(format=Format.csv))
-    assert capsys.readouterr().out.startswith("objective,median,low,high,num\n")

@@ -101,22 +101,20 @@ def second_trials():
 
 
 @pytest.mark.parametrize(
-    ("metric", "expected"),
-    [("uniformity", {8, 16, 32, 64}), ("linear_top1", {32, 64})],
+    ("metric", "expected"), [("uniformity", {8, 16, 32, 64}), ("linear_top1", {32, 64})]
 )
 def test_against_another_metric_the_front_is_what_nothing_dominates_in_both(metric, expected):
     frame = second_trials()
-    opened = clsweep.analyse(frame[frame["objective"] == "a"], params=["width"])
+    ours = frame[frame["objective"] == "a"]
+    opened = clsweep.analyse(ours, params=["width"])
     table = opened.pareto(against=metric)
     front = table[table["on_front"]]
     assert {int(at.removeprefix("width=")) for at in front["at"]} == expected
     assert "seconds" not in table
-    means = frame[frame["objective"] == "a"].groupby("config")[metric].mean()
+    means = ours.groupby("config")[metric].mean()
     assert table.set_index("config")["second"].to_dict() == pytest.approx(means.to_dict())
     measured = table[["second", "second_low", "second_high"]].to_numpy()
-    alone = clsweep.analyse(
-        frame[frame["objective"] == "a"], metric=metric, params=["width"]
-    ).pareto()
+    alone = clsweep.analyse(ours, metric=metric, params=["width"]).pareto()
     own = alone.set_index("config").loc[table["config"], ["score", "low", "high"]].to_numpy()
     np.testing.assert_allclose(measured, own)
     shown = question.pareto_of(metric).shown(table, opened.data, 1.0)
@@ -125,14 +123,11 @@ def test_against_another_metric_the_front_is_what_nothing_dominates_in_both(metr
 
 def test_a_second_metric_is_one_that_the_trials_have():
     opened = clsweep.analyse(second_trials(), params=["width"])
-    for metric, words in (
-        (
-            "uniformty",
-            "no other metric .uniformty.. Did you mean .uniformity.\\? Expected one of: s",
-        ),
-        ("knn_top1", "no other metric 'knn_top1'"),
-        ("wall_time_s", "nothing says which"),
-    ):
+    for metric, words in {
+        "uniformty": "no other metric .uniformty.. Did you mean .uniformity.\\? Expected one of: s",
+        "knn_top1": "no other metric 'knn_top1'",
+        "wall_time_s": "nothing says which",
+    }.items():
         with pytest.raises(RequestError, match=words):
             opened.pareto(against=metric)
 

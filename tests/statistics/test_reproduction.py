@@ -167,13 +167,6 @@ def test_the_command_fits_a_terminal_and_ends_with_the_count(folder, cli_command
     assert "not measured: Table 7, stl10, conv4, knn_top1, by tau" in output.replace("\n", " ")
 
 
-def test_a_wide_table_is_split(tmp_path, cli_command):
-    more = [f"dcl,digits,conv4,{tau},knn_top1,90.0,," for tau in (0.3, 0.4, 0.6, 0.8, 0.9, 1.0)]
-    _, output, _ = cli_command("reproduce", make_folder(tmp_path, rows=[*ROWS, *more]))
-    assert max(map(len, output.splitlines())) <= 80
-    assert output.count("\nobjective") == 2
-
-
 PAIRS = [
     "simclr,cifar10,,0.1,knn_top1,90.0,,,", "simclr,cifar10,,0.2,knn_top1,91.0,,,",
     "dcl,cifar10,,0.1,knn_top1,92.5,,2.5,simclr", "dcl,cifar10,,0.2,knn_top1,89.0,,-2,simclr",

@@ -6,12 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.read_sweeps import read_sweeps
-from clsweep.analysis.robustness import robustness
 from clsweep.display.numbers import Wording, interval, joined, known, number
 from clsweep.statistics.report_objects import Unresolved
-from tests.analysis.draws import drawing
-from tests.planted import planted
 from tests.statistics.given import sentences_of
 from tests.statistics.rows import LOST, NAN, PAIR, TABLES, sentences
 
@@ -91,65 +87,10 @@ def test_known_numbers_units_and_lists():
     assert not any(map(known, unknown))
     assert known(0, 1.5, np.float64(2), np.int64(3))
     words, nats = Wording(metric="knn_top1", unit="%"), Wording(metric="mi", unit="nats")
-    assert [*map(words.amount, (1.0, 1.8)), words.level(94.1)] == [
-        "1 point",
-        "1.8 points",
-        "94.10 %",
-    ]
+    assert [*map(words.amount, (1, 1.8)), words.level(94.1)] == ["1 point", "1.8 points", "94.10 %"]
     assert words.level(97.04, 95.0, 99.125) == "97.04 % [95.00, 99.12]"  # as in the tables
     assert words.level(0.81234, 0.8115, 0.8132) == "0.81234 % [0.81150, 0.81320]"
     assert words.level(0.81, NAN, 1.0) == words.level(0.81, None, None) == "0.8100 %"
     assert [*map(nats.amount, (1, 0.2)), nats.level(2.5)] == ["1 nat", "0.2 nats", "2.50 nats"]
     assert Wording(metric="x").amount(0.02) == "0.02"
     assert [joined([]), joined(["a"]), joined(["a", "b", "c"])] == ["", "a", "a, b and c"]
-
-
-# Bands of planted grids
-
-
-def planted_bands(level, grid, *, draws=60, failed_as="worst", **options):
-    """Sentences on the bands of a planted grid, for each of `draws` of the noise."""
-    for seed in range(draws):
-        trials = planted(level, grid=grid, seed=seed, **options)
-        sweeps = read_sweeps(trials, metric="knn_top1", params=list(grid), failed_as=failed_as)
-        with drawing(2):
-            table = robustness(sweeps, by=next(iter(grid)))
-        yield sentences_of("robustness", robustness=table)
-
-
-W = {"w": [0.0, 0.25, 0.5, 0.75, 1.0]}
-
-
-def test_a_band_holds_no_value_that_is_truly_worse():
-    """One value of 5 is the best, the others are just outside; the claims that name one of them are
-    at most 5 %.
-    """
-    bands = planted_bands(lambda at: 70.0 if at["w"] == 0.5 else 68.99, W, noise=0.3)
-    claims = [sentence for each in bands for sentence in each if "Usable" in sentence]
-    assert len(claims) >= 54
-    assert sum(not sentence.endswith("dcl 0.5.") for sentence in claims) <= 3
-
-
-@pytest.mark.parametrize(
-    ("failed_as", "bands"),
-    [
-        ("left out", {"32 to 256"}),
-        ("worst", {"32", "128 to 256"}),  # 4 points less
-    ],
-)
-def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, bands):
-    """The batch size has no effect; that of 64 failed at the best tau, and the plain averages say 3
-    points less.
-    """
-    grid = {"batch_size": [32, 64, 128, 256], "tau": [0.05, 0.1, 0.2, 0.5, 1.0]}
-    level = dict(zip(grid["tau"], [80.0, 92.0, 80.0, 75.0, 70.0], strict=True))
-    draws = planted_bands(
-        lambda at: level[at["tau"]],
-        grid,
-        noise=0.1,
-        fail=lambda at: at["tau"] == 0.1 and at["batch_size"] == 64,
-        failed_as=failed_as,
-        draws=20,
-    )
-    start = "Usable band of batch_size, within 1 point of the best: dcl "
-    assert {each for (each,) in draws} == {f"{start}{b}, with 3 failed trials." for b in bands}

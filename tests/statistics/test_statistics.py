@@ -55,34 +55,9 @@ def make_study(path, *, name="taus", level=None, ended=10**9, settings=(), colum
 # Python
 
 
-def test_a_table_from_anywhere_has_every_statistic(trials):
-    found = clsweep.analyse(trials)
-    assert found.data.metric == "knn_top1"
-    assert found.data.params == ("tau", "batch_size")
-    robust = found.robustness().set_index("objective")
-    assert robust["sd_star"]["dcl"] < robust["sd_star"]["simclr"]
-    row = found.compare("dcl", "simclr", stat="std").iloc[0]
-    assert row["winner"] == "dcl"
-    row = found.compare("simclr", "<b>x</b>", stat="std").iloc[0]
-    assert (row["winner"], row["resolved"]) == ("", False)
-    assert len(found.compare()) == 3
-    effects = found.sensitivity("simclr").set_index("term")
-    assert effects.loc["tau", "first"] > 0.8
-    assert set(found.marginals()["param"]) == {"tau", "batch_size"}
-    for compute in (found.tolerance, found.best_of_k, found.recommend, found.health):
-        assert len(compute())
-    assert len(found.winners("tau"))
-    assert found.tuning_cost().set_index("objective").loc["dcl", "default_at"].startswith("tau=0.1")
-    assert found.mechanism(by="tau").shape[0] == 15
-
-
 def test_any_numbers_can_be_the_metric_and_any_names_the_parameters():
-    frame = planted(
-        lambda s: 4 * s["x1"] + s["x2"],
-        ranges={"x1": (0, 1), "x2": (0, 1)},
-        metric="loss",
-        noise=0.05,
-    )
+    ranges = {"x1": (0, 1), "x2": (0, 1)}
+    frame = planted(lambda s: 4 * s["x1"] + s["x2"], ranges=ranges, metric="loss", noise=0.05)
     with pytest.raises(RequestError, match="expected 'max' or 'min' is best"):
         clsweep.analyse(frame, metric="loss")
     found = clsweep.analyse(frame, metric="loss", mode="min")
@@ -90,8 +65,6 @@ def test_any_numbers_can_be_the_metric_and_any_names_the_parameters():
     assert found.data.params == ("x1", "x2")
     row = found.robustness().iloc[0]
     assert row["best"] < row["worst"]
-    effects = found.sensitivity().set_index("term")
-    assert effects.loc["x1", "first"] == pytest.approx(16 / 17, abs=0.05)
     with pytest.raises(RequestError, match=r"none of the known metrics; name one. Columns: .*loss"):
         clsweep.analyse(frame)
 
@@ -133,10 +106,8 @@ def test_questions_that_the_trials_cannot_answer(trials):
 
 
 def test_several_studies_are_analysed_together(tmp_path):
-    first, second = (
-        make_study(tmp_path / "a", name="first"),
-        make_study(tmp_path / "b", name="second", level=curve(15)),
-    )
+    first = make_study(tmp_path / "a", name="first")
+    second = make_study(tmp_path / "b", name="second", level=curve(15))
     found = clsweep.open_results(first, second)
     names = list(found.robustness()["objective"])
     assert names[:3] == ["first/simclr", "first/dcl", "first/dclw"]
@@ -198,9 +169,8 @@ def test_a_confirmation_by_the_test_split_says_what_it_leaves_in(tmp_path, setti
 
 def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     first = make_study(tmp_path / "a", name="first")
-    second = make_study(
-        tmp_path / "b", name="second", settings=["base.knn_k=20", "base.batch_size=64"]
-    )
+    others = ["base.knn_k=20", "base.batch_size=64"]
+    second = make_study(tmp_path / "b", name="second", settings=others)
     found = clsweep.open_results(first, second)
     differing = "batch_size (32, 64), chunk_size (32, 64), knn_k (200, 20)"
     said = f"objectives differ in what they hold fixed: {differing}"
@@ -216,10 +186,7 @@ def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
     across = pairs["a"].str.startswith("first") & pairs["b"].str.startswith("second")
     assert set(pairs.loc[across, "reason"]) == {Reason.YARDSTICKS}
     ranked = found.leaderboard()
-    assert list(dict.fromkeys(ranked["yardstick"])) in (
-        ["knn_k 200", "knn_k 20"],
-        ["knn_k 20", "knn_k 200"],
-    )
+    assert {*ranked["yardstick"]} == {"knn_k 200", "knn_k 20"}
     for _, rows in ranked.groupby("yardstick"):
         assert rows["objective"].str.partition("/")[0].nunique() == 1
         assert rows["score"].is_monotonic_decreasing

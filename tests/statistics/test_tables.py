@@ -11,21 +11,13 @@ import pytest
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, Wording, p_value, texts_of
-from clsweep.statistics import (
-    compare,
-    pair_sentences,
-    recommend,
-    robustness,
-    tuning,
-    verdicts,
-)
+from clsweep.statistics import compare, pair_sentences, recommend, robustness, tuning, verdicts
 from clsweep.statistics.statistic import plain, points
 from clsweep.sweeps.notes import notes_of
 from tests.planted import planted
 from tests.statistics.rows import COST
 
 GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
-INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
 
 
 def trials(scale):
@@ -63,18 +55,6 @@ def tables_of(scale):
 @pytest.fixture(scope="module")
 def tables():
     return {scale: tables_of(scale) for scale in (1.0, 1e-2, 1e-7)}
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-7])
-def test_every_interval_is_told_from_its_ends(tables, scale):
-    found = 0
-    for table in tables[scale].values():
-        for name in ("sd", "regret", "IQM", "lead", "score", "worst"):
-            for text in table.get(name, ()):
-                _, low, high = map(float, INTERVAL.fullmatch(text).groups())
-                assert low < high, (name, text)
-                found += 1
-    assert found > 10
 
 
 def test_accuracies_in_percent_have_two_decimals(tables):
@@ -122,19 +102,6 @@ def test_decimals_of_a_column(numbers, texts):
     assert texts_of(of) == texts
 
 
-def test_a_metric_of_which_low_values_are_good_has_a_lead():
-    frame = trials(1.0).assign(err=lambda t: 100 - t["knn_top1"] + 5 * (t["objective"] == "simclr"))
-    found = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
-    table = compare.MEANS.shown(found.compare(), found.data, 1)
-    row = table.iloc[0]
-    assert row["verdict"] == "dcl"
-    assert float(row["value a"]) > float(row["value b"])
-    assert float(row["lead"].split()[0]) == pytest.approx(
-        float(row["value b"]) - float(row["value a"]), abs=0.011
-    )
-    assert compare.MEANS.title.startswith("Lead of a over b")
-
-
 def test_a_plain_table_keeps_names_and_digits():
     frame = pd.DataFrame({"objective": ["a", "b"], "knn_top1": [0.81347, 0.81349],
                           "q_b_mean": [2e-5, 3e-5], "batch_size": [32.0, np.nan],
@@ -172,9 +139,8 @@ def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
 
 def test_what_all_pairs_of_an_objective_have_is_said_of_it_once():
     sides = [planted(lambda s: s["tau"], grid={"tau": [1, 2]}, objective=name) for name in "abcd"]
-    frame = pd.concat(
-        each.assign(sampler="tpe" if n < 3 else "grid") for n, each in enumerate(sides)
-    )
+    samplers = ("tpe", "tpe", "tpe", "grid")
+    frame = pd.concat(x.assign(sampler=each) for x, each in zip(sides, samplers, strict=True))
     found = clsweep.analyse(frame).compare()
     assert notes_of(found) == ["a, b, c: tpe samples favour good configurations"]
     assert notes_of(found[:1]) == ["a, b: tpe samples favour good configurations"]
