@@ -143,15 +143,7 @@ class ResultsOptions:
             name, _, axes[name] = option.rpartition("=")
             if not name or not axes[name]:
                 raise RequestError(f"--scale: expected COL=AXIS, as tau=log, given {option!r}")
-        return open_results(
-            *paths,
-            metric=self.metric,
-            mode=self.mode,
-            params=self.params,
-            scales=axes or None,
-            failed=self.failed,
-            images=self.images,
-        )
+        return open_results(*paths, **vars(self) | {"scales": axes or None})
 
     def command(self, name: str, paths: Sequence[str]) -> str:
         """Another command of the same trials, read in the same way."""
