@@ -79,8 +79,8 @@ def open_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
     log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
     with contextlib.ExitStack() as opened:
         option = "mode=ro"
-        with path.open("rb") as file:
-            has_log = file.read(20)[18:] == b"\2\2"  # as its header says
+        with path.open("rb") as header:
+            has_log = header.read(20)[18:] == b"\2\2"
         if has_log and not shared.exists():  # reading would leave both there
             option = "immutable=1"
             if log.exists():
