@@ -91,14 +91,9 @@ def import_sweep(
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:
         columns[name] = _free(name, (*_RESERVED, score, *columns.values()))
-    rows = _rows(trials, columns, (objective, seed), (metric, score))
+    rows = _rows(trials, columns, (objective, seed), (metric, score), mixed=sweep.mixed)
     epochs = _epochs(rows, trials, metric, score)
     if sweep.mixed:
-        for row, trial in zip(rows, trials, strict=True):
-            texts = {n: v for n, v in trial.settings.items() if n not in names and type(v) is str}
-            row[""] = (
-                texts  # for the time being: trials that differ in what is not read are no copies
-            )
         rows = settle_empty_cells(rows, [*columns.values()], notes)
     notes += _check_cells(rows)
     rows = _without_reruns(rows, notes)
@@ -133,8 +128,11 @@ def _rows(
     columns: Mapping[str, str],
     named: tuple[str | None, str | None],
     scored: tuple[str, str],
+    *,
+    mixed: bool,
 ) -> list[dict[str, Any]]:
-    """One row a trial.
+    """One row a trial; of a `mixed` sweep with the texts that are not read, for the time being:
+    trials with others are no copies.
 
     columns: of each setting.
     named: the settings or labels that are objective and seed.
@@ -159,6 +157,9 @@ def _rows(
                 **dict(zip(columns.values(), settings, strict=True)),
             }
         )
+        if mixed:
+            texts = {name: x for name, x in trial.settings.items() if type(x) is str}
+            rows[-1][""] = {name: text for name, text in texts.items() if name not in columns}
     return rows
 
 
