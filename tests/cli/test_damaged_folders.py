@@ -126,6 +126,7 @@ def test_a_file_with_another_encoder_is_refused(out):
         (first, {name: array for name, array in weights.items() if name != first}, about),
         ("../x", {**weights, "../x": weights[first]}, about),
         ("width", weights, {**about, "width": 10**12}),
+        ("lr", weights, {**about, "lr": 2 * about["lr"]}),  # of another study's trial
         ("normalisation", weights, {**about, "normalisation": {"mean": ["x"], "std": [1]}}),
     ):
         file.write_bytes(pack_weights(edited, told))

@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 
 from clsweep.api import open_results
 from clsweep.cli.export import _of_two
-from clsweep.errors import RequestError
 from clsweep.objective.build import build_encoder
 from clsweep.results.folder import ResultsFolder, encoder_file
 from clsweep.results.weights import about_encoder, pack_weights
@@ -233,14 +232,6 @@ def test_an_encoder_of_ones_own_is_looked_for_where_one_is(clsweep, tmp_path, mo
     code, _, err = clsweep(*words, "--trust")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "No module named 'my_own_networks'. Go where that module lies" in err
-
-
-def test_the_encoder_of_another_studys_trial_is_refused(out):
-    folder = ResultsFolder(str(out))
-    row = next(r for r in folder.plan().to_pylist() if r["trial_id"] == "conv4-0000-s0")
-    store(folder, row | {"lr": 2 * row["lr"]})
-    with pytest.raises(RequestError, match=r"lr: expected .* as the trial has it, given"):
-        open_results(folder.path).encoder(row["trial_id"])
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ OWN = {"trial_id": "a", "objective": "dcl", "config": 0}
          ["stopped", "finished"]),
         ([("finished", {"epochs": i, "seed": 0}, {"_step": 10 * i - 1}) for i in (1, 4)],
          ["finished", "finished"]),
-        ([(s, {"seed": i}, {}) for i, s in enumerate(("crashed", "killed", "failed", "running"))],
-         ["failed", "failed", "failed"]),
         ([("finished", {"seed": 0}, {"acc": "NaN"}), ("finished", {"seed": 1}, {})],
          ["failed", "finished"]),
         # clsweep's own say themselves how they ended
