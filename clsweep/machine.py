@@ -19,17 +19,11 @@ def num_cores(cgroups: Path = CGROUPS) -> int:
     """
     pinned = getattr(os, "sched_getaffinity", None)
     cores = len(pinned(0)) if pinned else os.cpu_count() or 1
-    quota = _quota(cgroups)
-    return cores if quota is None else max(min(cores, int(quota)), 1)
-
-
-def _quota(cgroups: Path) -> float | None:
-    """Cores' worth of time, by the second version of cgroups; None without a limit."""
-    try:
+    try:  # of the second version of cgroups
         quota, period = map(float, (cgroups / "cpu.max").read_text().split())
     except (OSError, ValueError):  # "max" where there is no limit
-        return None
-    return quota / period if quota > 0 and period > 0 else None
+        return cores
+    return max(min(cores, int(quota / period)), 1) if quota > 0 and period > 0 else cores
 
 
 def stand_back() -> None:

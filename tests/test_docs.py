@@ -25,12 +25,10 @@ PAGES = [*BESIDE, *sorted(DOCS.glob("*.md"))]
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
-@pytest.fixture(scope="module")
-def generate():
+def of_docs(name):
+    """A module of the documentation's folder."""
     sys.path.insert(0, str(DOCS))
-    import generate
-
-    return generate
+    return importlib.import_module(name)
 
 
 def commands(page):
@@ -58,8 +56,8 @@ def test_every_link_leads_somewhere(page):
     assert [t for t in targets - generated if not (page.parent / t).exists()] == []
 
 
-def test_the_reference_has_every_name(generate):
-    pages = generate.pages()
+def test_the_reference_has_every_name():
+    pages = of_docs("generate").pages()
     components = (name for named in COMPONENT.values() for name in named)
     rows = [*PARAM, *DATASET, *METRIC, *DIAGNOSTIC, *components]
     words = set(re.findall(r"[\w-]+", pages["catalog"]))

@@ -20,42 +20,36 @@ from tests.cluster.conftest import clsweep as command
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+def printed_by(script, folder):
+    """The standard output of an example that has ended well."""
+    path = os.pathsep.join([str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / script], capture_output=True, text=True, timeout=600,
+        cwd=folder, env=os.environ | {"PYTHONPATH": path, "COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.slow
 def test_the_study_runs_from_its_question_to_its_report(tmp_path):
-    path = os.pathsep.join([str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")])
-    script = subprocess.run(
-        [sys.executable, EXAMPLES / "study.py"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert script.returncode == 0, script.stderr
+    output = printed_by("study.py", tmp_path)
     trials = clsweep.open_results(tmp_path / "results" / "example").trials
     assert (trials["status"] == "finished").all()
     assert trials.groupby(["objective", "tau"])["seed"].nunique().to_dict() == {
         (objective, tau): 3 for objective in ("simclr", "dcl", "half") for tau in (0.1, 0.5)
     }
     for words in ("half", "simclr"), ("raw_pixels",), ("resolved",):
-        assert any(set(words) <= {*line.split()} for line in script.stdout.splitlines())
+        assert any(set(words) <= {*line.split()} for line in output.splitlines())
     for score in trials.loc[trials["objective"] == "half", "linear_top1"]:
-        assert f"{score:.6f}" in script.stdout
+        assert f"{score:.6f}" in output
     assert (tmp_path / "reports" / "example" / "index.html").is_file()
-    assert script.stdout.splitlines()[-1].endswith("index.html")
+    assert output.splitlines()[-1].endswith("index.html")
 
 
 def test_a_table_and_a_figure_are_made_of_results_that_lie_here(tmp_path):
     """Means as numpy has them; the intervals are those that the terminal shows."""
-    script = subprocess.run(
-        [sys.executable, EXAMPLES / "reading.py"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert script.returncode == 0, script.stderr
+    printed_by("reading.py", tmp_path)
     trials = pd.read_parquet(EXAMPLES.parent / "docs/results/tau-digits/trials.parquet")
     names = ["dcl", "dclw", "simclr"]
     head, blank, *rows = (

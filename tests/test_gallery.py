@@ -1,24 +1,20 @@
 """The measured studies below docs/results: each opens, and their page says what they hold."""
 
 import re
-import sys
 
 import pytest
 import yaml
 
 import clsweep
 from clsweep.report import first_screen
-from tests.test_docs import DOCS, ROOT
+from tests.test_docs import DOCS, ROOT, of_docs
 
 FOLDERS = sorted(path.parent for path in (DOCS / "results").glob("*/run.yaml"))
 
 
 @pytest.fixture(scope="module")
 def gallery():
-    sys.path.insert(0, str(DOCS))
-    import gallery
-
-    return gallery
+    return of_docs("gallery")
 
 
 def section(name):

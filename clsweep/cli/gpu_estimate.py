@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from clsweep.catalog import COMPONENT, DATASET
 from clsweep.catalog.known_gpus import HOST_S, KnownGPU, known_gpu
@@ -57,20 +56,14 @@ def print_gpu_estimate(study: Study, name: str, *, price: float | None, format: 
     if for_eyes:
         for line in [*_lines(study, objectives, gpu, price), *_fits([*steps.values()], gpu)]:
             print_note(line)
-        for line in _feed_notes(study, [step.pull for step in steps.values()], gpu.name):
+        for line in _feed_notes(study, [*steps.values()], gpu.name):
             print_note(line)
 
 
-class _Pull(NamedTuple):
-    """Images a second that the GPUs of a planned trial take, in training and in scoring."""
-
-    row: Row
-    trained: float
-    scored: float
-
-
 class _Step:
-    """A step of a planned trial on a GPU: its seconds, its memory, and the images it takes."""
+    """A step of a planned trial on a GPU: its seconds, its memory, and the images a second that the
+    trial's GPUs have `taken`, in training and in scoring.
+    """
 
     def __init__(self, study: Study, row: Row, gpu: KnownGPU) -> None:
         self.row, cell = row, study.of(row["objective"])
@@ -106,8 +99,7 @@ class _Step:
             last_s=redrawn * num_train * image_s,
             peak_gib=self.peak / GIB,
         )
-        trained = row["batch_size"] / self.step_s if self.step_s else 0.0
-        self.pull = _Pull(row, trained, 1 / image_s)
+        self.taken = row["batch_size"] / self.step_s if self.step_s else 0.0, 1 / image_s
 
 
 def _row(study: Study, each: Row, for_eyes: bool) -> Row:
@@ -189,24 +181,13 @@ def _gb(num_bytes: float) -> str:
 # Pictures: images a second that the cores of a trial read, beside those that its GPUs take.
 
 
-class _Feed(NamedTuple):
-    """Images a second that GPUs take, and those that one core reads for them."""
-
-    taken: float
-    read: float
-
-    def share(self, cores: int) -> float:
-        """Of what is taken, read by so many cores."""
-        return self.read * cores / self.taken if self.taken else math.inf
-
-
-def _feed_notes(study: Study, pulls: Sequence[_Pull], gpu: str) -> list[str]:
+def _feed_notes(study: Study, steps: Sequence[_Step], gpu: str) -> list[str]:
     """Lines on each data set of pictures, of the trial that is fed worst."""
-    of_set: dict[str, list[_Pull]] = {}
-    for pull in pulls:
-        if study.of(pull.row["objective"]).dataset.keeps_whole:
-            level = split_name(study.document.tree, pull.row["objective"]).get("dataset", "")
-            of_set.setdefault(level, []).append(pull)
+    of_set: dict[str, list[_Step]] = {}
+    for step in steps:
+        if study.of(step.row["objective"]).dataset.keeps_whole:
+            level = split_name(study.document.tree, step.row["objective"]).get("dataset", "")
+            of_set.setdefault(level, []).append(step)
     lines = [line for level, each in of_set.items() for line in _set_lines(study, level, each, gpu)]
     if not lines:
         return []
@@ -217,42 +198,44 @@ def _feed_notes(study: Study, pulls: Sequence[_Pull], gpu: str) -> list[str]:
     return lines
 
 
-def _set_lines(study: Study, level: str, pulls: Sequence[_Pull], gpu: str) -> list[str]:
+def _set_lines(study: Study, level: str, steps: Sequence[_Step], gpu: str) -> list[str]:
     resources, name = study.sections.resources, f"{level}: " * bool(level)
     cores = resources.workers * resources.cpus_per_worker
     lines = []
     for part, verb in enumerate(("training", "scoring")):
-        feeds = [(_feeds(study, pull)[part], pull) for pull in pulls]
-        feed, pull = min(feeds, key=lambda each: each[0].share(cores))
-        if not feed.taken:
+        read_of = {step: _read(study, step)[part] for step in steps if step.taken[part]}
+        if not read_of:
             continue
+        worst = min(read_of, key=lambda step: read_of[step] / step.taken[part])
+        taken, read = worst.taken[part], read_of[worst]
         line = (
-            f"note: {name}{verb} takes {count(round(feed.taken))} images a second on {gpu}; a "
+            f"note: {name}{verb} takes {count(round(taken))} images a second on {gpu}; a "
             f"trial's {cores} core{'s read' if cores > 1 else ' reads'} "
-            f"{count(round(feed.read * cores))}: "
+            f"{count(round(read * cores))}: "
         )
-        if (share := feed.share(cores)) >= 1:
+        if (share := read * cores / taken) >= 1:
             lines.append(f"{line}fed")
             continue
-        needed = math.ceil(feed.taken / feed.read / resources.workers)
+        needed = math.ceil(taken / read / resources.workers)
         line += f"not fed, {number(1 / share)} times as long. --set resources.cpus_per_worker="
         line += f"{needed} feeds it"
-        if study.of(pull.row["objective"]).dataset.store_as == "jpeg":
-            of_pixels = _feeds(study, pull, "pixels")[part]
-            least = math.ceil(of_pixels.taken / of_pixels.read / resources.workers)
+        if study.of(worst.row["objective"]).dataset.store_as == "jpeg":
+            least = math.ceil(taken / _read(study, worst, "pixels")[part] / resources.workers)
             line += f", {least} with dataset.store_as: pixels" * (least < needed)
         lines.append(line)
     return lines
 
 
-def _feeds(study: Study, pull: _Pull, form: str = "") -> tuple[_Feed, _Feed]:
-    """Training and scoring of a trial, with pictures in the form of the study or in another."""
+def _read(study: Study, step: _Step, form: str = "") -> tuple[float, float]:
+    """Images a second that a core reads in training and in scoring, with pictures in the form of
+    the study or in another.
+    """
     from clsweep.train.reading_rate import reading_rate
 
-    cell = study.of(pull.row["objective"])
+    cell = study.of(step.row["objective"])
     dataset = cell.dataset
     if form:
         size = max(store_size_of(each, dataset.image_size, form) for each in cell.objectives)
         dataset = replace(dataset, store_as=form, store_size=size)
-    rate = reading_rate(dataset, pull.row)
-    return _Feed(pull.trained, rate.trained), _Feed(pull.scored, rate.scored)
+    rate = reading_rate(dataset, step.row)
+    return rate.trained, rate.scored

@@ -65,8 +65,6 @@ Within = Annotated[
     float | None,
     option("--within", "how far from the best counts as good; 1 point by default", min=0),
 ]
-WideOption = Annotated[bool, option("--wide", "every column, however wide the screen")]
-ExplainOption = Annotated[bool, option("--explain", "say what each column is")]
 FormatOption = Annotated[Format, option("--format", "how tables are printed")]
 Trust = Annotated[bool, option("--trust", "execute the plug-ins that a results folder names")]
 
@@ -145,15 +143,7 @@ class ResultsOptions:
             name, _, axes[name] = option.rpartition("=")
             if not name or not axes[name]:
                 raise RequestError(f"--scale: expected COL=AXIS, as tau=log, given {option!r}")
-        return open_results(
-            *paths,
-            metric=self.metric,
-            mode=self.mode,
-            params=self.params,
-            scales=axes or None,
-            failed=self.failed,
-            images=self.images,
-        )
+        return open_results(*paths, **vars(self) | {"scales": axes or None})
 
     def command(self, name: str, paths: Sequence[str]) -> str:
         """Another command of the same trials, read in the same way."""
@@ -190,8 +180,8 @@ class OutputOptions:
     command: what has these options, where that is another one than was typed.
     """
 
-    wide: WideOption = False
-    explain: ExplainOption = False
+    wide: Annotated[bool, option("--wide", "every column, however wide the screen")] = False
+    explain: Annotated[bool, option("--explain", "say what each column is")] = False
     format: FormatOption = Format.table
     command: str = ""
 

@@ -28,7 +28,6 @@ from clsweep.display.printing import Format, print_next, print_note, say
 
 if TYPE_CHECKING:
     from clsweep.cluster.runner import RunSummary
-    from clsweep.opened_results import Results
     from clsweep.study.design import Study
 
 
@@ -93,8 +92,16 @@ def run(
     from clsweep.api import open_results  # which loads what no trial waits for
     from clsweep.cli.status import print_failures
 
-    results = open_results(summary.path)
-    following = _print_answer(study, results, summary.path) if summary.finished else ""
+    results, following = open_results(summary.path), ""
+    if summary.finished:
+        from clsweep.cli.statistic_tables import print_answer, print_pareto, print_robustness
+
+        following, place = print_answer(results), summary.path
+        say()
+        print_robustness(results, style=OutputOptions(command=command_line("robustness", place)))
+        if study.sections.search.objectives:
+            say()
+            print_pareto(results, style=OutputOptions(command=command_line("pareto", place)))
     print_failures(results.tables)
     print_end(summary, again, following)
     exit_as(summary)
@@ -144,19 +151,6 @@ def confirm(
         print_failures(ResultsOptions().opened([summary.path]).tables)
         print_end(summary, again, command_line("report", path))
     exit_as(summary)
-
-
-def _print_answer(study: Study, results: Results, path: str) -> str:
-    """Print the answer of a study; returns the command to type next, or ""."""
-    from clsweep.cli.statistic_tables import print_answer, print_pareto, print_robustness
-
-    following = print_answer(results)
-    say()
-    print_robustness(results, style=OutputOptions(command=command_line("robustness", path)))
-    if study.sections.search.objectives:
-        say()
-        print_pareto(results, style=OutputOptions(command=command_line("pareto", path)))
-    return following
 
 
 @contextlib.contextmanager

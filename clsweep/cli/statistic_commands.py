@@ -64,12 +64,13 @@ def status(
     while True:
         goes_on = follow and now.is_any_running([path])
         results = StudyTables(open_folder(path))
-        rows = now.split_marked(now.status_rows(results), results, style.format)
-        if follow and style.format is Format.table:
+        rows, is_table = now.status_rows(results), style.format is Format.table
+        if results.score_on == "test" and not is_table:  # where no note says so
+            rows = [{**row, "score_on": "test"} for row in rows]
+        if follow and is_table:
             Console().clear()
-        shown = now.tuned_rows(results, rows) if style.format is Format.table else rows
-        now.print_status(shown, style)
-        if style.format is Format.table:
+        now.print_status(now.tuned_rows(results, rows) if is_table else rows, style)
+        if is_table:
             if running := now.running_rows(results):
                 say()
                 print_table(running, digits=3)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.catalog.rows import Row
@@ -74,7 +73,7 @@ def status_rows(results: StudyTables) -> list[Row]:
     swept = [name for each in axes.values() for name in each]
     names = dict.fromkeys(["trial_id", "objective", "config", "status", results.metric, *swept])
     plan, trials = (
-        _select(table, list(names)).to_pylist()
+        table.select([name for name in names if name in table.column_names]).to_pylist()
         for table in (results.plan_table, results.trials_table)
     )
     trials = only_swept_rows(tree, trials)
@@ -158,17 +157,6 @@ def study_notes(results: StudyTables) -> list[str]:
     """Notes on scores of the test split or of several versions."""
     on_test = [SCORED_ON_TEST] if results.score_on == "test" else []
     return [*on_test, *version_notes(results.versions)]
-
-
-def split_marked(rows: list[Row], results: StudyTables, format: Format) -> list[Row]:
-    """The rows with a column that says so, where scores are of the test split and no note can."""
-    if results.score_on != "test" or format is Format.table:
-        return rows
-    return [{**row, "score_on": "test"} for row in rows]
-
-
-def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    return table.select([name for name in names if name in table.column_names])
 
 
 def status_headline(results: StudyTables, rows: Sequence[Row]) -> str:

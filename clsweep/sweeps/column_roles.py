@@ -70,8 +70,10 @@ def choose_seed_and_objective(
     columns = dict.fromkeys(name for t in trials for name in (*t.settings, *t.labels))
     columns.pop(metric or "", None)
     if seed is None:
-        plain = {name: _plain(name).removesuffix(".value") for name in columns}
-        ends = {name: text.rpartition(".")[2].lower() for name, text in plain.items()}
+        # without what a tool puts before and behind a name; slashes part it as points do
+        bare = {n: n.removeprefix(_ATTRIBUTES).removeprefix(SETTING_PREFIXES[0]) for n in columns}
+        plain = {n: text.replace("/", ".").removesuffix(".value") for n, text in bare.items()}
+        ends = {n: text.rpartition(".")[2].lower() for n, text in plain.items()}
         seeds = [name for name, end in ends.items() if end in _SEEDS]
         if len(seeds) > 1:
             raise RequestError(f"seed: name one with --seed: {', '.join(seeds)}")
@@ -82,12 +84,6 @@ def choose_seed_and_objective(
         if name is not None:
             _require_column(name, columns, option)
     return seed, objective
-
-
-def _plain(name: str) -> str:
-    """A column's name without what its tool puts before it, with points between its parts."""
-    name = name.removeprefix(_ATTRIBUTES).removeprefix(SETTING_PREFIXES[0])
-    return name.replace("/", ".")
 
 
 def _require_column(name: str, columns: Collection[str], option: str) -> str:

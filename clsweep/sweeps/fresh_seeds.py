@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clsweep.catalog import METRIC
 from clsweep.errors import RequestError
 from clsweep.results.reading import CellTables, StudyTables, to_frame
-from clsweep.results.standings import Ranked, Ranking, Standings, describe_params
+from clsweep.results.standings import Ranking, Standings, describe_params
 from clsweep.study.schema import ConfirmSection
 from clsweep.study.space import declared_axes, only_swept_rows
 
@@ -89,17 +89,14 @@ def fresh_scores(study: StudyTables, metric: str) -> dict[str, dict[int, dict[in
     return scores_of
 
 
-def to_confirm(study: StudyTables, top: int | None = None) -> list[Ranked]:
-    """The best configurations now, `top` of each objective; as the study asks by default."""
-    num = top or top_of(study.folder.confirmation.study())
-    best = ranking(study, study.metric, study.mode)
-    return [ranked for each in best for ranked in each.configs[:num]]
-
-
 def unconfirmed(study: StudyTables, top: int | None = None) -> int:
-    """Number of the best configurations now that no fresh seed has ended of."""
-    fresh = fresh_scores(study, study.metric)
-    return sum(r.config not in fresh.get(r.objective, {}) for r in to_confirm(study, top))
+    """Number of the best configurations now that no fresh seed has ended of: among the first `top`
+    of each objective, by default as many as the study asks for.
+    """
+    num = top or top_of(study.folder.confirmation.study())
+    fresh, rankings = fresh_scores(study, study.metric), ranking(study, study.metric, study.mode)
+    best = (ranked for each in rankings for ranked in each.configs[:num])
+    return sum(r.config not in fresh.get(r.objective, {}) for r in best)
 
 
 def top_of(study: Mapping[str, Any]) -> int:

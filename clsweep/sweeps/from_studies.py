@@ -375,34 +375,29 @@ def _contrasts(study: StudyTables, before: str, metric: str) -> Iterator[Contras
 
 
 def _notes_on(named: Named, metric: str) -> Iterator[str]:
-    """Notes on all of them."""
+    """Notes that stand before the numbers, as that more is to come."""
     if metric in LOSSES:
         yield OF_A_LOSS.format(metric=metric)
     for study in named.values():
-        yield from _notes(study)
+        name, left = study.study["name"], study.num_left
+        if _is_again(study):
+            search = os.path.dirname(study.path) or ".."
+            yield f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"
+        if study.score_on == "test":
+            yield f"{name}: {SCORED_ON_TEST}"
+        sections = study.study["objectives"].items()
+        if names := [n for n, section in sections if contrasts_classes(section.get("framework"))]:
+            yield WITH_LABELS.format(names=" and ".join(names))
+        swept = {name for space in declared_spaces(study.study).values() for name in space}
+        if sizes := [size for size in SIZES if size in swept]:
+            yield CAPACITY.format(names=" and ".join(sizes))
+        if end := study.search_end:
+            yield f"{name}: {end}"
+        elif left > 0:
+            state = "still running" if study.folder.is_running() else "not finished"
+            planned = study.folder.plan(["trial_id"]).num_rows
+            yield f"{name}: {state}; {left} of {planned} trials are left"
     yield from _differences(named)
-
-
-def _notes(study: StudyTables) -> list[str]:
-    """Notes that stand before the numbers, as that more is to come."""
-    name, left = study.study["name"], study.num_left
-    search = os.path.dirname(study.path) or ".."
-    again = f"{name}: fresh seeds alone; with those of the search: clsweep report {search}"
-    notes = [again] if _is_again(study) else []
-    notes += [f"{name}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
-    sections = study.study["objectives"].items()
-    if names := [n for n, section in sections if contrasts_classes(section.get("framework"))]:
-        notes.append(WITH_LABELS.format(names=" and ".join(names)))
-    swept = {name for space in declared_spaces(study.study).values() for name in space}
-    if sizes := [size for size in SIZES if size in swept]:
-        notes.append(CAPACITY.format(names=" and ".join(sizes)))
-    if end := study.search_end:
-        notes.append(f"{name}: {end}")
-    elif left > 0:
-        state = "still running" if study.folder.is_running() else "not finished"
-        planned = study.folder.plan(["trial_id"]).num_rows
-        notes.append(f"{name}: {state}; {left} of {planned} trials are left")
-    return notes
 
 
 # A paper's numbers

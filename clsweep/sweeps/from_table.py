@@ -49,43 +49,37 @@ OPTIONS_KEY = "clsweep.told"
 OUTCOME_COLUMNS = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
 
 
-def _settled(sweep: Sweep) -> Any:
-    """`followers` of a sweep; of two that settle each other what clsweep derives."""
-    preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
-    return followers(sweep.settings[preferred], is_grid=sweep.samplers == ("grid",))
-
-
 def _limits(
-    metric: str, mode: str, sweeps: Sequence[Sweep]
-) -> tuple[tuple[float, float] | None, str]:
-    """The values that a metric can take, as the catalog or else its name says, and a note where
-    they are not those of a percentage that the catalog knows.
+    metric: str, mode: str, sweeps: Sequence[Sweep], trials: pd.DataFrame
+) -> tuple[tuple[float, float] | None, str, float | None]:
+    """The values that a metric can take, as the catalog or else its name says; a note where they
+    are not those of a percentage that the catalog knows; and the metric of a guess, None where it
+    is not known.
     """
     if metric not in METRIC:
-        return limits_by_name(metric, mode, sweeps)
+        return *limits_by_name(metric, mode, sweeps), None
     whole, unlike = study_data.percent_of(metric, sweeps)
-    return (0.0, whole) if whole else None, unlike
+    if not whole or "num_classes" not in trials:
+        return (0.0, whole) if whole else None, unlike, None
+    guess = study_data.chance_score(metric, trials["num_classes"])
+    return (0.0, whole), unlike, guess * whole / 100 if guess else None
 
 
 def _axes(
     sweeps: Sequence[Sweep], swept: list[str], *, is_named: bool
 ) -> tuple[Mapping[str, Sequence[str]] | list[str], list[str], list[str]]:
     """The axes of each objective, those of any, and notes on what others settle."""
-    settled = {sweep.objective: _settled(sweep) for sweep in sweeps}
+    settled = {}
+    for sweep in sweeps:  # of two that settle each other it is what clsweep derives
+        preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
+        is_grid = sweep.samplers == ("grid",)
+        settled[sweep.objective] = followers(sweep.settings[preferred], is_grid=is_grid)
     notes = _settled_notes(settled, sweeps, is_named=is_named)
     if is_named or not any(settled.values()):
         return swept, swept, notes
     axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
     gone = {n for each in settled.values() for n in each}.difference(*axes.values())
     return axes, [column for column in swept if column not in gone], notes
-
-
-def _chance(trials: pd.DataFrame, metric: str, limits: tuple[float, float] | None) -> float | None:
-    """The metric of a guess, where its upper limit is 100 %; None where it is not known."""
-    if not limits or "num_classes" not in trials:
-        return None
-    guess = study_data.chance_score(metric, trials["num_classes"])
-    return guess * limits[1] / 100 if guess else None
 
 
 def _with_ids(trials: pd.DataFrame) -> pd.DataFrame:
@@ -135,8 +129,7 @@ def of_trials(
     for sweep in sweeps:
         tidy.check_sizes(sweep.scores, name, source)
     axes, swept, settled_notes = _axes(sweeps, swept, is_named=params is not None)
-    limits, unlike = _limits(name, mode, sweeps)
-    chance = _chance(trials, name, limits)
+    limits, unlike, chance = _limits(name, mode, sweeps, trials)
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
     on_test = "score_on" in trials and bool((trials["score_on"] == "test").all())
     as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
@@ -328,9 +321,7 @@ def read_together(paths: Sequence[str], files: Sequence[str]) -> pd.DataFrame:
                 raise RequestError(f"{path}: {expected}, {given}")
         name = names[len(frames)]
         name = path if names.count(name) > 1 else name
-        is_numbered = (
-            options.get("seed") == ""
-        )  # no seed was named: trials share none across tables
+        is_numbered = options.get("seed") == ""  # no seed was named: tables share none
         for label in ("objective", "seed") if is_numbered else ("objective",):
             if label in frame:
                 frame[label] = [f"{name}/{value}" for value in frame[label]]

@@ -25,7 +25,6 @@ from clsweep.sweeps.source_files import (
 )
 
 _FLOATS = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}  # as trackio has them
-_STATUS = "finished"  # no run has a state: one that raised or was killed looks like a whole one
 
 
 def read_trackio(source: Path, project: str | None) -> ForeignSweep:
@@ -90,7 +89,7 @@ def _trial(
     labels = {"id": run, "name": reports[-1][0]} | ({"group": group} if group else {})
     return ForeignTrial(
         group=project,
-        status=_STATUS,
+        status="finished",  # one that raised or was killed looks like a whole one
         settings=flatten({n: v for n, v in config.items() if not n.startswith("_")}),
         results=last,
         labels=labels,

@@ -161,16 +161,13 @@ def _trial(run: Mapping[str, Any], at: str) -> ForeignTrial:
     """
     if not _is_apart(run):
         row = {name: "" if value is None else str(value) for name, value in run.items()}
-        stated = [
-            n for n in _STATE_COLUMNS if n in row and (n in _LABELS or row[n].lower() in _STATES)
-        ]
+        known = [name for name in _STATE_COLUMNS if name in row]
+        stated = [name for name in known if name in _LABELS or row[name].lower() in _STATES]
         of_ray = BOOKKEEPING | {"logdir"} if {*row} >= _RAY_TABLE else set[str]()
         others = {"", *_LABELS, *stated, *of_ray}
         values = {name: text for name, text in row.items() if name not in others}
         results = numeric_results(values)
-        is_last = (
-            row.get("done") != "False"
-        )  # else the best of its rows, or one of an unended trial
+        is_last = row.get("done") != "False"  # else the best row, or one of an unended trial
         reports = parse_text(row["training_iteration"]) if of_ray and is_last else None
         settings = {n: text for n, text in values.items() if not n.startswith(_NUMBERING)}
         named = {n: text for n, text in settings.items() if n.startswith(SETTING_PREFIXES)}

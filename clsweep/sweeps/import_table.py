@@ -78,25 +78,22 @@ def import_sweep(
     """
     notes = [*sweep.notes]
     trials = _ended(sweep.trials, notes)
-    _drop_own_labels(trials)
     metric = choose_metric(trials, sweep, metric)
     mode = choose_mode(metric, sweep, mode)
     may_be_none = seed is None and not sweep.mixed
     role = metric if sweep.mixed else None
     seed, objective = choose_seed_and_objective(trials, seed, objective, role)
-    notes += unnamed_objective_notes(trials, objective) + mark_ends(
-        sweep, trials, metric, objective
-    )
+    notes += unnamed_objective_notes(trials, objective)
+    notes += mark_ends(sweep, trials, metric, objective)
     names = choose_params(trials, sweep, (role, seed, objective), params, notes)
     notes += name_chosen_nulls(trials, names)
     score = _free(metric, _RESERVED)
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:
         columns[name] = _free(name, (*_RESERVED, score, *columns.values()))
-    rows = _rows(trials, columns, (objective, seed), (metric, score))
+    rows = _rows(trials, columns, (objective, seed), (metric, score), mixed=sweep.mixed)
     epochs = _epochs(rows, trials, metric, score)
     if sweep.mixed:
-        _add_unread(rows, trials, names)
         rows = settle_empty_cells(rows, [*columns.values()], notes)
     notes += _check_cells(rows)
     rows = _without_reruns(rows, notes)
@@ -114,20 +111,16 @@ def import_sweep(
 
 
 def _ended(trials: Sequence[ForeignTrial], notes: list[str]) -> list[ForeignTrial]:
-    """Those that have ended."""
+    """Those that have ended, without the settings that clsweep's own loggers put there."""
     ended = [trial for trial in trials if trial.status != "running"]
     if not ended:
         raise RequestError("expected trials that have ended, found none")
     if running := len(trials) - len(ended):
         notes.append(f"left out: {running} of {len(trials)} trials, which have not ended")
-    return ended
-
-
-def _drop_own_labels(trials: Sequence[ForeignTrial]) -> None:
-    """Take from the settings what clsweep's own loggers put there, in place."""
-    for trial in trials if all({*trial.settings} >= OWN_LABELS for trial in trials) else ():
+    for trial in ended if all({*trial.settings} >= OWN_LABELS for trial in ended) else ():
         for name in ("trial_id", "config"):
             del trial.settings[name]
+    return ended
 
 
 def _rows(
@@ -135,8 +128,11 @@ def _rows(
     columns: Mapping[str, str],
     named: tuple[str | None, str | None],
     scored: tuple[str, str],
+    *,
+    mixed: bool,
 ) -> list[dict[str, Any]]:
-    """One row a trial.
+    """One row a trial; of a `mixed` sweep with the texts that are not read, for the time being:
+    trials with others are no copies.
 
     columns: of each setting.
     named: the settings or labels that are objective and seed.
@@ -161,6 +157,9 @@ def _rows(
                 **dict(zip(columns.values(), settings, strict=True)),
             }
         )
+        if mixed:
+            texts = {name: x for name, x in trial.settings.items() if type(x) is str}
+            rows[-1][""] = {name: text for name, text in texts.items() if name not in columns}
     return rows
 
 
@@ -215,14 +214,6 @@ def _free(name: str, taken: Iterable[str]) -> str:
 def _trial_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Objective, configuration and seed of a row, which make a trial."""
     return row["objective"], row["config"], repr(row["seed"])
-
-
-def _add_unread(
-    rows: list[dict[str, Any]], trials: Sequence[ForeignTrial], names: Sequence[str]
-) -> None:
-    """Texts that are not read, for the time being: trials with others are no copies."""
-    for row, trial in zip(rows, trials, strict=True):
-        row[""] = {n: v for n, v in trial.settings.items() if n not in names and type(v) is str}
 
 
 def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:

@@ -79,7 +79,9 @@ def open_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
     log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
     with contextlib.ExitStack() as opened:
         option = "mode=ro"
-        if _has_log(path) and not shared.exists():  # reading would leave both there
+        with path.open("rb") as header:
+            has_log = header.read(20)[18:] == b"\2\2"
+        if has_log and not shared.exists():  # reading would leave both there
             option = "immutable=1"
             if log.exists():
                 folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="clsweep-")))
@@ -91,12 +93,6 @@ def open_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
         if base.execute("SELECT 1 FROM sqlite_master WHERE type = 'view'").fetchone():
             raise ValueError("expected tables, found a view")
         yield base
-
-
-def _has_log(path: Path) -> bool:
-    """True for a SQLite file whose writes go to a log beside it, as its header says."""
-    with path.open("rb") as file:
-        return file.read(20)[18:] == b"\2\2"
 
 
 def refuse_links_out(source: Path, *paths: Path) -> None:

@@ -8,7 +8,6 @@ draws each part on to 100,000 trials, by the power law through both.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import math
@@ -23,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _machine import machine
+from _machine import machine, options
 from commands import epochs_of, finished, large_study, make_results
 from rich.console import Console
 
@@ -178,10 +177,7 @@ def drawn_on(part: str, sizes: Any, values: Any, at: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, nargs=2, default=[1_000, 10_000])
-    parser.add_argument("--epochs", type=int, default=100)
-    given = parser.parse_args()
+    given = options(__doc__, trials=[1_000, 10_000], epochs=100)
     named, found = machine(), list[dict[str, float]]()
     for size in given.trials:
         found.append({})

@@ -35,9 +35,8 @@ def commands(made, tmp_path, cli_command, monkeypatch):
             print(row["trial_id"])
         return True
 
-    def printed(name):
-        words = [name, "--format", "csv"]
-        return lambda out: cli_command(words[0], str(out), *words[1:])
+    def printed(name, *words):
+        return lambda out: cli_command(name, str(out), *words)
 
     def tables(out):
         results = open_results(out)
@@ -53,25 +52,21 @@ def commands(made, tmp_path, cli_command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner._Run, "_session", session)
     study, file = str(made.parent / "small.yaml"), str(tmp_path / "encoder.safetensors")
-    found = {name: printed(name) for name in ("status", "trials", "robustness")}
-    found |= {name: printed(name) for name in ("sensitivity", "compare")}
-    found["status as shown"] = lambda out: cli_command("status", str(out))
+    names, csv = ("status", "trials", "robustness", "sensitivity", "compare"), ("--format", "csv")
+    found = {name: printed(name, *csv) for name in names}
+    found["status as shown"] = printed("status")
     found["export"] = lambda out: cli_command("export", f"{out}/{KEPT}", "--out", file)
     found |= {"tables": tables, "checkpoint": checkpoint}
     found["run"] = lambda out: cli_command("run", study, "--out", str(out))
-    found["confirm"] = lambda out: cli_command("confirm", str(out), "--format", "csv")
+    found["confirm"] = printed("confirm", *csv)
     return found
 
 
-def lay_out(made, out, damage):
-    """A copy of the folder, which always has the same name."""
-    shutil.rmtree(out, ignore_errors=True)
-    shutil.copytree(made, out)
-    if damage:
-        damage.change(out / damage.file)
-
-
 def run(command, out):
+    def late(*_):
+        raise TimeoutError(f"no answer in {LONGEST_S} s")
+
+    before = signal.signal(signal.SIGALRM, late)
     signal.alarm(LONGEST_S)
     try:
         return command(out)
@@ -79,6 +74,7 @@ def run(command, out):
         return 2, "", str(error)
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def fault(answer, expected, damage):
@@ -99,12 +95,14 @@ def fault(answer, expected, damage):
 
 
 def check(chosen, commands, made, tmp_path):
-    out, faults = tmp_path / "out", []
-    expected = {}
+    out, faults, expected = tmp_path / "out", [], {}
     for damage in (None, *chosen):
         for name, command in commands.items():
             if name in (next(iter(commands)), "run", "confirm"):  # others change nothing
-                lay_out(made, out, damage)
+                shutil.rmtree(out, ignore_errors=True)  # a copy always has the same name
+                shutil.copytree(made, out)
+                if damage:
+                    damage.change(out / damage.file)
             if damage is None:
                 expected[name] = run(command, out)
                 assert expected[name][0] in (0, 130), expected[name]
@@ -118,16 +116,6 @@ def check(chosen, commands, made, tmp_path):
     return faults
 
 
-@pytest.fixture
-def alarm():
-    def late(*_):
-        raise TimeoutError(f"no answer in {LONGEST_S} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    yield
-    signal.signal(signal.SIGALRM, before)
-
-
 def test_a_file_with_another_encoder_is_refused(out):
     file = out / encoder_file(KEPT)
     weights, about = unpack_weights(file.read_bytes(), file.name)
@@ -138,6 +126,7 @@ def test_a_file_with_another_encoder_is_refused(out):
         (first, {name: array for name, array in weights.items() if name != first}, about),
         ("../x", {**weights, "../x": weights[first]}, about),
         ("width", weights, {**about, "width": 10**12}),
+        ("lr", weights, {**about, "lr": 2 * about["lr"]}),  # of another study's trial
         ("normalisation", weights, {**about, "normalisation": {"mean": ["x"], "std": [1]}}),
     ):
         file.write_bytes(pack_weights(edited, told))
@@ -156,7 +145,6 @@ def test_a_heartbeat_of_no_run_says_nothing(out, said):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("alarm")
 def test_a_sample_of_all_damages(made, commands, tmp_path):
     chosen = random.Random(0).sample(list(damages(made)), 12)
     faults = check(chosen, commands, made, tmp_path)

@@ -91,8 +91,7 @@ def test_what_cannot_be_reckoned_is_refused(cli_command, study):
     assert len(err.splitlines()) == 1
 
 
-def test_who_has_no_gpu_is_told_the_way(cli_command, monkeypatch, study):
-    monkeypatch.setattr("clsweep.cluster.resources._gpus_here", lambda: 0)
+def test_who_has_no_gpu_is_told_the_way(cli_command, study):
     code, _, err = cli_command("plan", study(), "--estimate", "--price", "1.01")
     assert code == 2
     assert ". For a GPU that is not here: --gpu, as in --gpu a10g" in err

@@ -3,17 +3,16 @@
 import itertools
 import os
 import select
-import selectors
 import subprocess
 import sys
 import traceback
-from contextlib import suppress
 
 import pytest
 
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
+from tests.cluster.conftest import wait_until
 from tests.planted import study_at
 
 COMMANDS = {  # and what each says once it has read
@@ -54,39 +53,25 @@ def write(out):
 
 
 def read(out):
-    """The process of which all readers are copies: what they say, with their numbers, and their
-    exit codes.
+    """The process of which all readers are copies. What each says is in a file of its number, with
+    its exit code as the last line.
     """
     import clsweep.cli.statistic_tables
     import clsweep.statistics.verdicts  # noqa: F401
 
-    streams = selectors.DefaultSelector()
     for number, words in enumerate(READERS):
-        ours, theirs = os.pipe()
-        if (process := os.fork()) == 0:
-            for place in (1, 2):
-                os.dup2(theirs, place)
-            os.set_inheritable(1, True)
-            os._exit(exit_code(words.format(out=out).split(), out))
-        os.close(theirs)
-        ours = open(ours, errors="replace")  # noqa: SIM115
-        streams.register(ours, selectors.EVENT_READ, (number, process))
-    while streams.get_map():
-        for key, _ in streams.select():
-            number, process = key.data
-            if line := key.fileobj.readline():
-                print(number, line.rstrip(), flush=True)
-            else:
-                streams.unregister(key.fileobj)
-                print(number, "ended", os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
-                sys.stdout.flush()
+        if os.fork() == 0:
+            with open(f"{out}-{number}.txt", "w", buffering=1) as said:
+                sys.stdout = sys.stderr = said
+                print(f"\nended {exit_code(words.format(out=out).split(), out)}")
+            os._exit(0)
+    for _ in READERS:
+        os.wait()
 
 
 def exit_code(words, out):
     from clsweep.cli.main import run_app
 
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.argv, os.nice = ["clsweep", *words], lambda _: 0  # whoever yields reads last
     try:
         look(out) if words[0] == "open_results" else run_app()
@@ -129,24 +114,21 @@ def test_nobody_who_reads_beside_a_run_ends_before_it_or_fails(tmp_path):
     study_at(tmp_path / "out.yaml", space=SPACE, search=SEARCH, objectives=OBJECTIVES)
     writer = process(write, out)
     assert writer.stdout.readline() == f"{PARTS}\n"
-    readers = process(read, out)
-    heard, codes, early = [""] * len(READERS), {}, []
-    for line in readers.stdout:
-        place, _, text = line.partition(" ")
-        number = int(place)
-        heard[number] += text
-        if text.startswith("ended "):
-            codes[number] = int(text.split()[1])
-            if "--follow" in READERS[number] and not writer.stdin.closed:
-                early.append(number)
-        marks = [COMMANDS[words][1] for words in READERS]
-        if all(n in codes or (mark and mark in heard[n]) for n, mark in enumerate(marks)):
-            with suppress(BrokenPipeError):
-                writer.stdin.close()
+    readers, files = process(read, out), [tmp_path / f"out-{n}.txt" for n in range(len(READERS))]
+    marks = [COMMANDS[words][1] for words in READERS]
+
+    def has_read(file, mark):
+        said = file.read_text() if file.exists() else ""
+        return "\nended " in said or (mark and mark in said)
+
+    wait_until(lambda: all(map(has_read, files, marks)), "all have read")
+    early = [f for f, words in zip(files, READERS, strict=True)
+             if "--follow" in words and "\nended " in f.read_text()]  # fmt: skip
+    writer.stdin.close()
     written = [int(line) for line in writer.stdout]
     assert writer.wait() == readers.wait() == 0
-    assert {n: heard[n][-500:] for n, code in codes.items() if code} == {}
+    said = [file.read_text() for file in files]
+    assert [text[-500:] for text in said if not text.endswith("\nended 0\n")] == []
     assert early == []
-    assert len(codes) == len(READERS)
-    assert all("not running; " in heard[n] for n, words in enumerate(READERS) if "status" in words)
+    assert all("not running; " in said[n] for n, words in enumerate(READERS) if "status" in words)
     assert len(written) >= 3, "compactions while they read"

@@ -8,6 +8,7 @@ import clsweep
 from clsweep.errors import RequestError
 from clsweep.sweeps.foreign_sweep import reports_by_epoch
 from tests.planted import planted
+from tests.sweeps.recorded import wandb_log
 
 
 @pytest.fixture
@@ -105,31 +106,28 @@ def run_wandb(folder):
             for name, value in (("value", score(lr, seed, step)), ("epoch", step), ("_step", step)):
                 records[1 + step].history.item.add(key=name, value_json=str(value))
         records[5].exit.exit_code = 0
-        data = b":W&B" + bytes(3)
-        for piece in (record.SerializeToString() for record in records):
-            data += bytes(4) + len(piece).to_bytes(2, "little") + b"\x01" + piece
-        (folder / f"run-{number}.wandb").write_bytes(data)
+        (folder / f"run-{number}.wandb").write_bytes(wandb_log(records))
     return folder
 
 
-@pytest.mark.parametrize(
-    ("tool", "run"),
-    [
-        ("optuna", run_optuna),
-        ("mlflow", run_mlflow_files),
-        ("mlflow", run_mlflow_database),
-        ("wandb", run_wandb),
-    ],
-    ids=["optuna", "mlflow-files", "mlflow-database", "wandb"],
-)
-def test_an_import_keeps_the_reports_of_finished_trials(
-    tool, run, tmp_path, cli_command, monkeypatch
-):
+@pytest.fixture
+def imported(tmp_path, cli_command, monkeypatch):
+    """The folder of what a tool ran."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    source, out = run(tmp_path), tmp_path / "out"
-    options = ("--seed", "seed", "--metric", "value", "--mode", "max")
-    code, _, errors = cli_command("import", tool, str(source), "--out", str(out), *options)
-    assert code == 0, errors
+
+    def import_of(run):
+        tool, source, out = run.__name__.split("_")[1], run(tmp_path), tmp_path / "out"
+        options = ("--seed", "seed", "--metric", "value", "--mode", "max")
+        code, _, errors = cli_command("import", tool, str(source), "--out", str(out), *options)
+        assert code == 0, errors
+        return out
+
+    return import_of
+
+
+@pytest.mark.parametrize("run", [run_optuna, run_mlflow_files, run_mlflow_database, run_wandb])
+def test_an_import_keeps_the_reports_of_finished_trials(run, imported):
+    out = imported(run)
     frame = clsweep.open_results(out).fidelity()
     assert frame["epoch"].tolist() == [1, 2, 3]
     assert frame["num_trials"].tolist() == [9, 9, 9]
@@ -147,17 +145,12 @@ def test_what_is_reported_at_each_step_has_no_epochs():
 
 
 @pytest.mark.parametrize("run", [run_mlflow_files, run_mlflow_database])
-def test_an_epoch_without_a_finite_value_keeps_its_number(run, tmp_path, cli_command, monkeypatch):
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+def test_an_epoch_without_a_finite_value_keeps_its_number(run, imported, monkeypatch):
     plain = score
     monkeypatch.setitem(
         globals(), "score", lambda lr, seed, step: np.nan if step == 1 else plain(lr, seed, step)
     )
-    source, out = run(tmp_path), tmp_path / "out"
-    options = ("--seed", "seed", "--metric", "value", "--mode", "max")
-    code, _, errors = cli_command("import", "mlflow", str(source), "--out", str(out), *options)
-    assert code == 0, errors
-    epochs = pd.read_parquet(out / "epochs.parquet")
+    epochs = pd.read_parquet(imported(run) / "epochs.parquet")
     assert epochs[epochs["value"].isna()]["epoch"].tolist() == [2] * 9
     assert sorted(epochs[epochs["epoch"] == 3]["value"]) == pytest.approx(
         sorted(plain(lr, seed, 2) for lr, seed in GRID)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import optuna
@@ -72,10 +73,6 @@ def of_mlflow(word, folder, tags=()):
     return read_mlflow(folder, None)
 
 
-def of_mlflows_storage(word, folder):
-    return of_mlflow(word, folder, tags=("param_directions",))
-
-
 def of_wandb(word, folder):
     run = {"state": word, "config": {"lr": 0.1}, "summary": {"acc": 80.0}}
     (folder / "a.json").write_text(json.dumps([run]))
@@ -94,7 +91,7 @@ WORDS = {
         {Trial.PENDING, Trial.RUNNING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR},
     ),
     "MLflow 3.17": (of_mlflow, {*OF_MLFLOW}),
-    "mlflow.optuna.storage": (of_mlflows_storage, {*OF_MLFLOW}),
+    "mlflow.optuna.storage": (partial(of_mlflow, tags=("param_directions",)), {*OF_MLFLOW}),
     "W&B 0.31": (of_wandb, {state.value for state in RunState} - {"unknown"}),
     "a table, in `state` or `status": (of_table, None),
 }  # fmt: skip

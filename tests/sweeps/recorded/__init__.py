@@ -8,6 +8,7 @@ hydra-optuna-sweeper 1.3.0 and wandb 0.31.0.
 import gzip
 import tarfile
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 
@@ -22,3 +23,10 @@ def unpack(name: str, target: Path) -> Path:
     file = target / packed.name.removesuffix(".gz")
     file.write_bytes(gzip.decompress(packed.read_bytes()))
     return file
+
+
+def wandb_log(records: list[Any]) -> bytes:
+    """The file that an offline run of W&B makes of its protocol buffers, each of a few bytes."""
+    pieces = [record.SerializeToString() for record in records]
+    heads = [bytes(4) + len(piece).to_bytes(2, "little") + b"\x01" for piece in pieces]
+    return b":W&B" + bytes(3) + b"".join(map(bytes.__add__, heads, pieces))
