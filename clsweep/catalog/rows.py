@@ -264,6 +264,7 @@ class Dataset:
             transferred to.
         unread: what the user's own files hold beside images and classes, or empty.
         class_names: of the user's own files.
+        parts_by: what says which of them are held out, where no folder does.
         store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         store_as: the form in which they are kept: `pixels` or `jpeg`.
         sample: some of the user's own pictures; None where their files are not there.
@@ -290,6 +291,7 @@ class Dataset:
     images_digest: str | None = None
     unread: str = ""
     class_names: tuple[str, ...] = ()
+    parts_by: str = ""
     store_size: int = 0
     store_as: str = ""
     sample: PictureSample | None = field(default=None, compare=False, repr=False)

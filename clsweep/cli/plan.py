@@ -230,6 +230,9 @@ def _data_lines(study: Study, level: str) -> list[str]:
     known = known or f"; {part}: unknown until the files are here"
     name = level or study.dataset.name
     lines = [f"Data: {name}: {count(num_train)} images to train{without}{known}"]
+    if by := study.dataset.parts_by:
+        whole, num_test = study.dataset.num_train + unlabeled, study.dataset.num_test
+        lines.append(f"Parts by {by}: {count(whole)} images to train on, {count(num_test)} to test")
     lines += store_lines(study) if study.dataset.keeps_whole else []
     if names := study.dataset.class_names:
         lines.append(f"{count(len(names))} classes: {listed(names)}")

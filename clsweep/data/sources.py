@@ -67,6 +67,7 @@ class DataLayout:
         digest: of names and sizes of the files, wherever they lie.
         describe: as of `cache.Source`.
         unread: what lies there too, or empty.
+        parts_by: what says which images are held out, where no folder does.
         name: what an image is called: part, row.
         open: the encoded image of a part and row; None: `pixels` has them all.
         pixels: images (M, S, S, C) of consecutive rows of a part, in `dtype`.
@@ -81,6 +82,7 @@ class DataLayout:
     name: Callable[[str, int], str]
     classes: tuple[str, ...] = ()
     unread: str = ""
+    parts_by: str = ""
     open: Callable[[str, int], Encoded] | None = None
     pixels: Callable[[str, range], np.ndarray] | None = None
     sample: Callable[[Sequence[int]], list[bytes]] | None = None
@@ -238,6 +240,7 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
+        parts_by=layout.parts_by,
     )  # fmt: skip
 
 

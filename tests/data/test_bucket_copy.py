@@ -133,8 +133,10 @@ def shards(root: Path) -> Path:
 
 def with_table(root: Path) -> Path:
     write_images(root, *(f"{i}.png" for i in range(20)))
-    lines = [f"{i}.png,{'ant' if i % 2 else 'bee'}" for i in range(20)]
-    (root / "labels.csv").write_text("\n".join(["file,label", *lines]))
+    lines = [
+        f"{i}.png,{'ant' if i % 2 else 'bee'},{'val' if i < 4 else 'train'}" for i in range(20)
+    ]
+    (root / "labels.csv").write_text("\n".join(["file,label,split", *lines]))
     return root
 
 

@@ -104,7 +104,7 @@ def _of_table(root: Path) -> DataLayout:
     split the table calls so. An empty class is none.
     """
     table, classes, splits = root / LABELS_TABLE, dict[str, str](), dict[str, str]()
-    there, unread = _below(root), Counter[str]()
+    there, unread, parts_by = _below(root), Counter[str](), ""
     names = Counter(map(os.path.basename, there))
     known = {composed(n): n for n in there} | {
         composed(last): n for n in there if names[last := os.path.basename(n)] == 1
@@ -123,6 +123,7 @@ def _of_table(root: Path) -> DataLayout:
             raise layout_error(
                 at, f"{names_of[2]} train, {' or '.join(HELD_OUT)}", split or "nothing"
             )
+        parts_by = f"column {names_of[2]} of {LABELS_TABLE}" if names_of[2] else ""
         splits[name] = name.partition("/")[0] if split is None else split.lower()
         classes[name] = label
     if missing := [name for name in without_thumbnails(there) if name not in classes]:
@@ -136,7 +137,8 @@ def _of_table(root: Path) -> DataLayout:
         if part := parts.get(splits[name]) if is_split else "train":
             rows[part].append((number.get(classes[name], -1), name))
     layout = _of_paths(root, rows, tuple(number), LABELS_TABLE)
-    return replace(layout, unread=", ".join(filter(None, [layout.unread, list_counts(unread)])))
+    unread_too = ", ".join(filter(None, [layout.unread, list_counts(unread)]))
+    return replace(layout, unread=unread_too, parts_by=parts_by if is_split else "")
 
 
 def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
