@@ -170,6 +170,11 @@ class ComparingFramework(Framework):
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         return embeddings | self.comparison.draw()
 
+    def total(self, prepared: Embeddings, values_P: Tensor) -> Losses:
+        """The losses of a step from those of its pairs of views, with the regularizer's."""
+        regularizer = self.comparison.regularize(prepared)
+        return self.comparison.total(values_P, regularizer, len(self.comparison.pairs))
+
 
 class PairFramework(ComparingFramework):
     """An encoder and a projector whose views are compared pair by pair; each framework says how.
@@ -215,11 +220,7 @@ class PairFramework(ComparingFramework):
         raise NotImplementedError
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
-        return self.comparison.total(
-            self.over_pairs(prepared, self.comparison.criterion),
-            self.comparison.regularize(prepared),
-            len(self.comparison.pairs),
-        )
+        return self.total(prepared, self.over_pairs(prepared, self.comparison.criterion))
 
     def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
         """A criterion's values for all pairs of views, (num_pairs, ...): of a pair the mean of

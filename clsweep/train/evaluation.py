@@ -146,30 +146,21 @@ def _score_images(
             is_asked = 1.0 in parse_numbers(config["finetune_labels"])
             given |= {"finetune_labels": "1"} if is_asked else {"finetune": "none"}
     arrays = bank_ND, bank.labels_N, query_MD, query.labels_N
-    return score_features(*arrays, {**config, **given}, last=last, of=of), query_MD
+    return _score_features(arrays, {**config, **given}, last=last, of=of), query_MD
 
 
-def score_features(
-    bank_ND: Tensor,
-    bank_labels_N: Tensor,
-    query_MD: Tensor,
-    query_labels_M: Tensor,
-    config: Mapping[str, Any],
-    *,
-    last: bool,
-    of: Of = "features",
+def _score_features(
+    arrays: tuple[Tensor, ...], config: Mapping[str, Any], *, last: bool, of: Of = "features"
 ) -> Outcomes:
-    """The metrics of images: those of every epoch and, at the `last` one, all of them.
-
-    `config` may hold beside the trial's what some of them take: `redraw`, `network`. Without a
-    network there is no fine-tuning.
+    """The metrics of features and labels of a bank and of queries; some take `redraw` or `network`
+    of `config`, and without a network there is no fine-tuning.
     """
-    arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
-    metrics, num_classes = _metrics(of, config, last), config["num_classes"]
-    return take_scores(metrics, config, *arrays, num_classes=num_classes)
+    metrics = _metrics(of, config, last)
+    return take_scores(metrics, config, *arrays, num_classes=config["num_classes"])
 
 
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
+    """Those of every epoch and, at the last one, all of them."""
     metrics = [m for m in METRICS if m.needs_labels and m.of == of]
     every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
     return [m for m in metrics if last or m.every_epoch or m.part in every_epoch]
@@ -390,7 +381,7 @@ def score_reference(
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
     config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
     arrays = bank_ND, bank.labels_N, query_MD, val.labels_N
-    return in_percent(score_features(*arrays, config, last=True))
+    return in_percent(_score_features(arrays, config, last=True))
 
 
 class _Pixels(nn.Module):

@@ -253,13 +253,6 @@ def test_no_convolution_may_round_to_tf32_whatever_the_precision(monkeypatch, ch
     assert not any(allowed)
 
 
-def test_eval_every_and_the_last_epoch_always(configs):
-    rows, result = run(configs["simclr"], epochs=5, eval_every=2)
-    assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5]
-    assert [row["epoch"] for row in rows if METRICS & set(row)] == [2, 4, 5]
-    assert {name: result[name] for name in METRICS} == {name: rows[-1][name] for name in METRICS}
-
-
 def test_scoring_does_not_change_training(configs):
     """Neither the weights, nor the running statistics, nor any random draw."""
     often, often_result = run(configs["dclw"], epochs=2, eval_every=1)
