@@ -271,8 +271,7 @@ class MomentumFramework(PairFramework):
         """The momentum at a share of all steps; a cosine raises it to `momentum_end` (BYOL: 1)."""
         if self.momentum_schedule == "constant":
             return self.momentum
-        rise = self.momentum_end - self.momentum
-        return self.momentum_end - rise * (math.cos(math.pi * progress) + 1) / 2
+        return half_cosine(self.momentum, self.momentum_end, progress)
 
     def begin_step(self, progress: float) -> None:
         """A momentum that changes lies on the GPU: a step that is replayed there reads it anew."""
@@ -307,6 +306,11 @@ class PredictorFramework(PairFramework):
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         online = self.project(dict(enumerate(views)))
         return {"online": online, "predicted": per_view([self.predictor], online)}
+
+
+def half_cosine(start: float, end: float, share: float) -> float:
+    """From `start` at 0 to `end` at 1, and back at 2."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 
 def per_view(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
-from clsweep.train.accuracy import Outcomes, hits_among, in_percent
+from clsweep.train.accuracy import Outcomes, hits_among, hits_row, in_percent
 from clsweep.train.collectives import gather_features, worker_rows
 from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import diagnostics_of, score_without_labels, tsne_points
@@ -109,15 +108,13 @@ def score_encoder(
 
 
 def _packed(outcomes: Outcomes, images: Images) -> list[Row]:
-    """Which of the images are right, by metric: a bit for each, in their order."""
+    """Which of the images are right, by metric."""
     rows: list[Row] = []
     for name, is_right in hits_among(outcomes).items():
         if len(is_right) != len(images):
             expected = f"expected an outcome of each of {len(images)} images"
             raise LookupError(f"{name}: {expected}, given {len(is_right)}")
-        bits = np.packbits(is_right.numpy(force=True)).tobytes()
-        place = {"images": images.digest, "num_images": len(images)}
-        rows.append({"metric": name, **place, "bits": bits})
+        rows.append(hits_row(name, images.digest, is_right.numpy(force=True)))
     return rows
 
 
