@@ -120,7 +120,7 @@ def _packed(outcomes: Outcomes, images: Images) -> list[Row]:
 
 def _score_images(
     layer: nn.Module,
-    encoder: nn.Module,
+    encoder: nn.Module | None,
     bank: Images,
     query: Images,
     config: Mapping[str, Any],
@@ -128,14 +128,15 @@ def _score_images(
     last: bool,
     of: Of = "features",
 ) -> tuple[Outcomes, Tensor]:
-    """Scores of images, and the features of those that are scored."""
+    """Scores of images, and the features of those that are scored; without an encoder there is no
+    fine-tuning.
+    """
     bank_ND, query_MD = (_features(layer, images) for images in (bank, query))
     _require_finite("the encoder's features are", config, bank_ND, query_MD)
-    copy = partial(_copy, encoder, config, bank.device)
-    given: dict[str, Any] = {
-        "redraw": lambda epoch: augmented_features(layer, bank, config, epoch),
-        "network": Network(copy=copy, bank=bank, query=query, at_once=_at_once(query)),
-    }
+    given = {**config, "redraw": lambda epoch: augmented_features(layer, bank, config, epoch)}
+    if encoder is not None:
+        copy = partial(_copy, encoder, config, bank.device)
+        given["network"] = Network(copy=copy, bank=bank, query=query, at_once=_at_once(query))
     if of == "transfer":
         labels = [images.labels_N.max() for images in (bank, query)]
         given["num_classes"] = 1 + int(torch.stack(labels).max())
@@ -143,17 +144,8 @@ def _score_images(
             is_asked = 1.0 in parse_numbers(config["finetune_labels"])
             given |= {"finetune_labels": "1"} if is_asked else {"finetune": "none"}
     arrays = bank_ND, bank.labels_N, query_MD, query.labels_N
-    return _score_features(arrays, {**config, **given}, last=last, of=of), query_MD
-
-
-def _score_features(
-    arrays: tuple[Tensor, ...], config: Mapping[str, Any], *, last: bool, of: Of = "features"
-) -> Outcomes:
-    """The metrics of features and labels of a bank and of queries; some take `redraw` or `network`
-    of `config`, and without a network there is no fine-tuning.
-    """
-    metrics = _metrics(of, config, last)
-    return take_scores(metrics, config, *arrays, num_classes=config["num_classes"])
+    metrics, num_classes = _metrics(of, given, last), given["num_classes"]
+    return take_scores(metrics, given, *arrays, num_classes=num_classes), query_MD
 
 
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
@@ -374,11 +366,9 @@ def score_reference(
     bank = train.labelled()
     if not (len(bank) and len(val.labelled())):
         return {}  # every score of pixels needs labels
-    bank_ND, query_MD = (_features(_Pixels(images), images) for images in (bank, val))
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
-    config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
-    arrays = bank_ND, bank.labels_N, query_MD, val.labels_N
-    return in_percent(_score_features(arrays, config, last=True))
+    outcomes, _ = _score_images(_Pixels(bank), None, bank, val, config, last=True)
+    return in_percent(outcomes)
 
 
 class _Pixels(nn.Module):

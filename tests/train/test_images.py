@@ -221,7 +221,7 @@ def test_the_next_images_are_read_while_these_are_used(monkeypatch):
         assert torch.equal(read()[0], images.fetch(group[0].rows)()[0])
         if number < len(groups) - 1:
             assert len(events) >= number + 2 or wait_for(lambda n=number: len(events) >= n + 2)
-    assert len(events) == len(groups) == len(expected)
+    assert len(events) == len(groups) == len(expected) == number + 1
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
