@@ -152,14 +152,6 @@ def test_scores_are_of_the_layer_that_is_asked_for():
     assert {name: scores[name] for name in of_knn} == pytest.approx(of_knn, abs=0.4)
 
 
-def test_linear_scores_come_at_every_scored_epoch_where_asked(monkeypatch):
-    monkeypatch.setattr(loop, "load_splits", few_images)
-    for every in ("last", "scored"):
-        rows: list[dict[str, Any]] = []
-        train_trial({**CONFIG, "linear_every": every}, rows.append)
-        assert ["linear_top1" in row for row in rows] == [every == "scored", True]
-
-
 # The classifier of a supervised trial.
 
 

@@ -58,13 +58,6 @@ def all_views(
     ]
 
 
-def test_pixels_are_not_copied_on_a_cpu():
-    split = some_split()
-    images = on_device(split, split, CPU)
-    assert images.pixels_NHWC.data_ptr() == split.images.ctypes.data
-    assert on_device(split, split, CPU) is images, "one for all trials of a process"
-
-
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize("fits", [True, False])
 def test_rows_are_the_splits(device, fits, monkeypatch):
