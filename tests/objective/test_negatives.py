@@ -51,7 +51,7 @@ def test_no_sample_has_a_view_of_its_own_or_any_row_twice():
                 assert rows <= {r for r in range(V * N) if r % N != n}
 
 
-@pytest.mark.parametrize(("N", "V", "K"), [(5, 2, 3), (2, 2, 1), (6, 1, 2), (9, 1, 4)])
+@pytest.mark.parametrize(("N", "V", "K"), [(5, 2, 3), (2, 2, 1), (6, 1, 2)])
 def test_every_set_of_other_rows_is_drawn_equally_often(N, V, K):
     """And with the sets each row, and each pair of rows. Pearson's chi-square of every sample, of
     which 5 standard deviations are allowed.
