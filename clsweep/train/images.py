@@ -428,7 +428,7 @@ def _ahead(
         begun: Iterator[Any] = (
             (group, pool.submit(images.fetch, group[0].rows, group[0].draws)) for group in groups
         )
-        for (group, reading), _next in pairwise(chain(begun, [None])):
+        for (group, reading), _ in pairwise(chain(begun, [None])):  # the next one has begun, too
             yield group, reading.result()
 
 
