@@ -170,6 +170,11 @@ class ComparingFramework(Framework):
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         return embeddings | self.comparison.draw()
 
+    def total(self, prepared: Embeddings, values_P: Tensor) -> Losses:
+        """The losses of a step from those of its pairs of views, with the regularizer's."""
+        regularizer = self.comparison.regularize(prepared)
+        return self.comparison.total(values_P, regularizer, len(self.comparison.pairs))
+
 
 class PairFramework(ComparingFramework):
     """An encoder and a projector whose views are compared pair by pair; each framework says how.
@@ -215,11 +220,7 @@ class PairFramework(ComparingFramework):
         raise NotImplementedError
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
-        return self.comparison.total(
-            self.over_pairs(prepared, self.comparison.criterion),
-            self.comparison.regularize(prepared),
-            len(self.comparison.pairs),
-        )
+        return self.total(prepared, self.over_pairs(prepared, self.comparison.criterion))
 
     def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
         """A criterion's values for all pairs of views, (num_pairs, ...): of a pair the mean of
@@ -270,8 +271,7 @@ class MomentumFramework(PairFramework):
         """The momentum at a share of all steps; a cosine raises it to `momentum_end` (BYOL: 1)."""
         if self.momentum_schedule == "constant":
             return self.momentum
-        rise = self.momentum_end - self.momentum
-        return self.momentum_end - rise * (math.cos(math.pi * progress) + 1) / 2
+        return half_cosine(self.momentum, self.momentum_end, progress)
 
     def begin_step(self, progress: float) -> None:
         """A momentum that changes lies on the GPU: a step that is replayed there reads it anew."""
@@ -306,6 +306,11 @@ class PredictorFramework(PairFramework):
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         online = self.project(dict(enumerate(views)))
         return {"online": online, "predicted": per_view([self.predictor], online)}
+
+
+def half_cosine(start: float, end: float, share: float) -> float:
+    """From `start` at 0 to `end` at 1, and back at 2."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 
 def per_view(

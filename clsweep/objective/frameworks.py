@@ -66,8 +66,7 @@ class SupCon(SimCLR):
         assert labels_N is not None
         units = prepared["unit"]
         base = self.comparison.criterion(torch.cat([*units.values()]), labels_N.repeat(len(units)))
-        num_pairs = len(self.comparison.pairs)
-        return self.comparison.total(base[None], self.comparison.regularize(prepared), num_pairs)
+        return self.total(prepared, base[None])
 
 
 class KeyFramework(MomentumFramework):
@@ -199,11 +198,7 @@ class MoCoV3(BYOL):
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
         criterion: Any = self.comparison.criterion
         scale = both_ways_scale(criterion.keywords["tau"]) if self.scale_by_tau else 1.0
-        return self.comparison.total(
-            scale * self.over_pairs(prepared, criterion),
-            self.comparison.regularize(prepared),
-            len(self.comparison.pairs),
-        )
+        return self.total(prepared, scale * self.over_pairs(prepared, criterion))
 
 
 class SimSiam(PredictorFramework):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from clsweep.catalog.rows import Row
 from clsweep.train.finite import require_finite
 
 Hits = dict[str, Tensor]  # by metric, whether each image that is scored is right: bool (M,)
@@ -47,6 +49,14 @@ def hits_among(outcomes: Mapping[str, float | Tensor]) -> Hits:
         for name, outcome in outcomes.items()
         if isinstance(outcome, Tensor) and outcome.dtype == torch.bool and outcome.dim() == 1
     }
+
+
+def hits_row(metric: str, images: str, is_right: np.ndarray) -> Row:
+    """Which images of a digest are right, a bit for each in their order: a row of the table `hits`
+    without trial and split.
+    """
+    bits = np.packbits(is_right).tobytes()
+    return {"metric": metric, "images": images, "num_images": len(is_right), "bits": bits}
 
 
 def in_percent(outcomes: Mapping[str, float | Tensor]) -> dict[str, float]:

@@ -79,7 +79,11 @@ def _for_each(pictures: Pictures, rows_M: Tensor, cut: Callable[[int, Tensor], N
     num_threads = torch.get_num_threads()
     content, rows = as_tensor(pictures.content), rows_M.tolist()
     starts, sizes = pictures.starts, pictures.sizes
-    decode = _jpeg_decoder() if isinstance(pictures, Jpegs) else None
+    decode: Callable[[Tensor], Tensor] | None = None
+    if isinstance(pictures, Jpegs):
+        from torchvision.io import decode_jpeg  # loads torchvision, which other data do without
+
+        decode = decode_jpeg  # a third less time than Pillow's, which copies the pixels twice
 
     def cut_some(first: int) -> None:
         for m in range(first, len(rows), num_threads):
@@ -97,16 +101,6 @@ def _for_each(pictures: Pictures, rows_M: Tensor, cut: Callable[[int, Tensor], N
     with ThreadPoolExecutor(num_threads, "crops", torch.set_num_threads, (1,)) as pool:
         list(pool.map(cut_some, range(num_threads)))
     torch.set_num_threads(num_threads)  # threads that begin later take the number set last
-
-
-def _jpeg_decoder() -> Callable[[Tensor], Tensor]:
-    """uint8 (T,), the bytes of a JPEG -> its pixels, (C, H, W) in channels_last. A third less time
-    than Pillow's, which copies them twice.
-    """
-    from torchvision.io import decode_jpeg  # loads torchvision, which other data do without
-
-    decode: Callable[[Tensor], Tensor] = decode_jpeg
-    return decode
 
 
 def _resized(x_1CHW: Tensor, height: int, width: int) -> Tensor:

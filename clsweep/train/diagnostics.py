@@ -25,7 +25,7 @@ from clsweep.catalog.ownership import num_others
 from clsweep.catalog.rows import Diagnostic, Metric
 from clsweep.objective.losses import both_ways_scale, npc_multiplier
 from clsweep.train.device import widest_float
-from clsweep.train.spectrum import centred_svdvals
+from clsweep.train.spectrum import centred_svdvals, smooth_rank
 
 _BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
@@ -92,9 +92,7 @@ def effective_rank(z_ND: Tensor) -> Tensor:
     z_ND = z_ND.to(widest_float(z_ND.device))
     values_K = centred_svdvals(z_ND)
     values_K = torch.where(values_K > eps * torch.linalg.matrix_norm(z_ND), values_K, 0.0)
-    total = values_K.sum()
-    p_K = values_K / torch.where(total > 0, total, 1.0)
-    return torch.where(total > 0, torch.special.entr(p_K).sum().exp(), 0.0)
+    return smooth_rank(values_K, smoothing=0.0)
 
 
 def std_per_dim(z_ND: Tensor) -> Tensor:
@@ -307,7 +305,7 @@ class StepStatistics:
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         for impl, (num, mean, squares) in state["moments"].items():
-            self._sums[impl].begin(num, mean.item(), squares.item())
+            self._sums[impl].so_far = (num, mean.item(), squares.item())
         for impl, counts in state["counts"].items():
             self._sums[impl].counts = counts.to(device)
 
@@ -365,13 +363,9 @@ class _Sums:
     def __init__(self, is_binned: bool) -> None:
         self.counts: Tensor | None = None  # of the bins, and of values outside
         self._is_binned, self._finite_only = is_binned, False
-        self._moments: Moments = (0, 0.0, 0.0)
+        self.so_far: Moments = (0, 0.0, 0.0)
         self._values: list[Tensor] = []  # of steps that are not summed up yet, each (V,)
         self._of_steps: list[tuple[int, Tensor]] = []  # V; each step's mean and squares (2, S)
-
-    def begin(self, *moments: Any) -> None:
-        """Go on from these moments."""
-        self._moments = moments
 
     @torch.no_grad()
     def add(self, values: Tensor, *, finite_only: bool) -> None:
@@ -406,9 +400,9 @@ class _Sums:
         for num, of_steps_2S in self._of_steps:
             for mean, squares in of_steps_2S.T.tolist():
                 if math.isfinite(mean) or not self._finite_only:
-                    self._moments = _joined(self._moments, (num, mean, squares))
+                    self.so_far = _joined(self.so_far, (num, mean, squares))
         self._of_steps = []
-        return self._moments
+        return self.so_far
 
 
 def _joined(so_far: Moments, more: Moments) -> Moments:

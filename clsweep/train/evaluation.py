@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
-from clsweep.train.accuracy import Outcomes, hits_among, in_percent
+from clsweep.train.accuracy import Outcomes, hits_among, hits_row, in_percent
 from clsweep.train.collectives import gather_features, worker_rows
 from clsweep.train.device import trial_device
 from clsweep.train.diagnostics import diagnostics_of, score_without_labels, tsne_points
@@ -109,21 +108,19 @@ def score_encoder(
 
 
 def _packed(outcomes: Outcomes, images: Images) -> list[Row]:
-    """Which of the images are right, by metric: a bit for each, in their order."""
+    """Which of the images are right, by metric."""
     rows: list[Row] = []
     for name, is_right in hits_among(outcomes).items():
         if len(is_right) != len(images):
             expected = f"expected an outcome of each of {len(images)} images"
             raise LookupError(f"{name}: {expected}, given {len(is_right)}")
-        bits = np.packbits(is_right.numpy(force=True)).tobytes()
-        place = {"images": images.digest, "num_images": len(images)}
-        rows.append({"metric": name, **place, "bits": bits})
+        rows.append(hits_row(name, images.digest, is_right.numpy(force=True)))
     return rows
 
 
 def _score_images(
     layer: nn.Module,
-    encoder: nn.Module,
+    encoder: nn.Module | None,
     bank: Images,
     query: Images,
     config: Mapping[str, Any],
@@ -131,14 +128,15 @@ def _score_images(
     last: bool,
     of: Of = "features",
 ) -> tuple[Outcomes, Tensor]:
-    """Scores of images, and the features of those that are scored."""
+    """Scores of images, and the features of those that are scored; without an encoder there is no
+    fine-tuning.
+    """
     bank_ND, query_MD = (_features(layer, images) for images in (bank, query))
     _require_finite("the encoder's features are", config, bank_ND, query_MD)
-    copy = partial(_copy, encoder, config, bank.device)
-    given: dict[str, Any] = {
-        "redraw": lambda epoch: augmented_features(layer, bank, config, epoch),
-        "network": Network(copy=copy, bank=bank, query=query, at_once=_at_once(query)),
-    }
+    given = {**config, "redraw": lambda epoch: augmented_features(layer, bank, config, epoch)}
+    if encoder is not None:
+        copy = partial(_copy, encoder, config, bank.device)
+        given["network"] = Network(copy=copy, bank=bank, query=query, at_once=_at_once(query))
     if of == "transfer":
         labels = [images.labels_N.max() for images in (bank, query)]
         given["num_classes"] = 1 + int(torch.stack(labels).max())
@@ -146,30 +144,12 @@ def _score_images(
             is_asked = 1.0 in parse_numbers(config["finetune_labels"])
             given |= {"finetune_labels": "1"} if is_asked else {"finetune": "none"}
     arrays = bank_ND, bank.labels_N, query_MD, query.labels_N
-    return score_features(*arrays, {**config, **given}, last=last, of=of), query_MD
-
-
-def score_features(
-    bank_ND: Tensor,
-    bank_labels_N: Tensor,
-    query_MD: Tensor,
-    query_labels_M: Tensor,
-    config: Mapping[str, Any],
-    *,
-    last: bool,
-    of: Of = "features",
-) -> Outcomes:
-    """The metrics of images: those of every epoch and, at the `last` one, all of them.
-
-    `config` may hold beside the trial's what some of them take: `redraw`, `network`. Without a
-    network there is no fine-tuning.
-    """
-    arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
-    metrics, num_classes = _metrics(of, config, last), config["num_classes"]
-    return take_scores(metrics, config, *arrays, num_classes=num_classes)
+    metrics, num_classes = _metrics(of, given, last), given["num_classes"]
+    return take_scores(metrics, given, *arrays, num_classes=num_classes), query_MD
 
 
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
+    """Those of every epoch and, at the last one, all of them."""
     metrics = [m for m in METRICS if m.needs_labels and m.of == of]
     every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
     return [m for m in metrics if last or m.every_epoch or m.part in every_epoch]
@@ -386,11 +366,9 @@ def score_reference(
     bank = train.labelled()
     if not (len(bank) and len(val.labelled())):
         return {}  # every score of pixels needs labels
-    bank_ND, query_MD = (_features(_Pixels(images), images) for images in (bank, val))
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
-    config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
-    arrays = bank_ND, bank.labels_N, query_MD, val.labels_N
-    return in_percent(score_features(*arrays, config, last=True))
+    outcomes, _ = _score_images(_Pixels(bank), None, bank, val, config, last=True)
+    return in_percent(outcomes)
 
 
 class _Pixels(nn.Module):

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -166,10 +166,8 @@ class Images:
     def labelled(self) -> Images:
         """Those images that have a label."""
         chosen_M = (self.labels_N.cpu() >= 0).nonzero()[:, 0]
-        return self if len(chosen_M) == len(self) else self.chosen(chosen_M)
-
-    def chosen(self, chosen_M: Tensor) -> Images:
-        """These images alone; chosen_M: int64 on the CPU."""
+        if len(chosen_M) == len(self):
+            return self
         on_device_M = chosen_M.to(self.device)
         if self.rows_N is None:
             where: dict[str, Any] = {"pixels_NHWC": self.pixels_NHWC[on_device_M]}
@@ -427,14 +425,11 @@ def _ahead(
             yield group, images.fetch(group[0].rows, group[0].draws)
         return
     with ThreadPoolExecutor(max_workers=1) as pool:
-        waiting = None
-        for group in groups:
-            reading = pool.submit(images.fetch, group[0].rows, group[0].draws)
-            if waiting is not None:
-                yield waiting[0], waiting[1].result()
-            waiting = group, reading
-        if waiting is not None:
-            yield waiting[0], waiting[1].result()
+        begun: Iterator[Any] = (
+            (group, pool.submit(images.fetch, group[0].rows, group[0].draws)) for group in groups
+        )
+        for (group, reading), _ in pairwise(chain(begun, [None])):  # the next one has begun, too
+            yield group, reading.result()
 
 
 def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:

@@ -168,9 +168,7 @@ def set_weight_decay(optimizer: torch.optim.Optimizer, decay: float) -> None:
 
 def sgd(groups: Groups, *, lr: float, sgd_momentum: float) -> torch.optim.Optimizer:
     """torch's SGD with momentum, fused into one kernel."""
-    made: torch.optim.Optimizer = _SGD(
-        groups, lr=lr, momentum=sgd_momentum, fused=_lie_on(groups, "cpu", "cuda")
-    )
+    made: torch.optim.Optimizer = _SGD(groups, lr=lr, momentum=sgd_momentum, fused=_lie_on(groups))
     if sgd_momentum:
         made.register_step_pre_hook(_begin_at_rest)
     return made
@@ -196,18 +194,14 @@ def adamw(
     groups: Groups, *, lr: float, adam_beta1: float, adam_beta2: float
 ) -> torch.optim.Optimizer:
     """torch's AdamW, fused into one kernel."""
-    return _AdamW(
-        groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_lie_on(groups, "cpu", "cuda")
-    )
+    return _AdamW(groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_lie_on(groups))
 
 
 def adam(
     groups: Groups, *, lr: float, adam_beta1: float, adam_beta2: float
 ) -> torch.optim.Optimizer:
     """torch's Adam, whose L2 penalty joins the gradient, fused into one kernel."""
-    return _Adam(
-        groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_lie_on(groups, "cpu", "cuda")
-    )
+    return _Adam(groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_lie_on(groups))
 
 
 def lars(
@@ -233,7 +227,7 @@ class _LARS(_SGD):
             for g in groups
         ]  # fmt: skip
         # on a GPU one kernel, which skips a step of fp16 that overflows by itself
-        fused = _lie_on(groups, "cuda")
+        fused = _lie_on(groups, ("cuda",))
         super().__init__(rest, lr=lr, momentum=momentum, fused=fused)
         self.trust, self.clip = trust, clip
         self.register_step_pre_hook(lambda *_: self._scale_gradients())
@@ -265,5 +259,5 @@ class _LARS(_SGD):
         return torch.where(norms == 0, 1.0, scales)
 
 
-def _lie_on(groups: Groups, *devices: str) -> bool:
+def _lie_on(groups: Groups, devices: tuple[str, ...] = ("cpu", "cuda")) -> bool:
     return all(p.device.type in devices for group in groups for p in group["params"])

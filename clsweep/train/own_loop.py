@@ -26,6 +26,7 @@ from clsweep.data.datasets import Split, Splits, load_splits
 from clsweep.data.draws import derived_seed, drawing, seed_draws
 from clsweep.data.locations import DataPlace
 from clsweep.errors import nearest
+from clsweep.train.accuracy import hits_row
 from clsweep.train.checkpoints import TrialCheckpointer
 from clsweep.train.collectives import rank, world_size
 from clsweep.train.diagnostics import diagnostics_of
@@ -262,7 +263,7 @@ class Trial:
                 raise PartError(f"report: '{name}' is not declared.{hint}", self.row)
             array = given.numpy(force=True) if isinstance(given, Tensor) else np.asarray(given)
             if array.dtype == bool and array.ndim == 1 and len(array):
-                hits.append({"metric": name, **self._hits_of(array)})
+                hits.append(self._hits_row(name, array))
                 array = 100 * array.mean()
             if array.ndim or array.dtype.kind not in "iuf":
                 expected = "expected a number, or a boolean of each image"
@@ -275,11 +276,10 @@ class Trial:
                 raise PartError(f"{name}: {expected}; given {array:g}", self.row)
         return values, hits
 
-    def _hits_of(self, is_right: np.ndarray) -> Row:
+    def _hits_row(self, metric: str, is_right: np.ndarray) -> Row:
         module = self.row.impl.partition(":")[0]  # which has scored the same ones in all trials
-        digest = hashlib.sha256(f"{module} {len(is_right)}".encode()).hexdigest()[:16]
-        bits = np.packbits(is_right).tobytes()
-        return {"images": digest, "num_images": len(is_right), "bits": bits}
+        digest = hashlib.sha256(f"{module} {len(is_right)}".encode())
+        return hits_row(metric, digest.hexdigest()[:16], is_right)
 
 
 def run_trainer(

@@ -5,11 +5,10 @@ All follow from the step alone, so that a trial that goes on needs nothing of th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, cast
 
-from clsweep.objective.framework import ComparingFramework
+from clsweep.objective.framework import ComparingFramework, half_cosine
 from clsweep.train.optim import build_schedule, lr_at, peak_lr, set_lr, set_weight_decay
 from clsweep.train.state import TrialState
 
@@ -34,10 +33,10 @@ class Schedules:
         values = {"lr": rate}
         if config.get("weight_decay_schedule") == "cosine":
             ends = config["weight_decay"], config["weight_decay_end"]
-            values["weight_decay"] = _cosine(*ends, step / num_steps)
+            values["weight_decay"] = half_cosine(*ends, step / num_steps)
         if config.get("tau_schedule") == "cosine":
             half_period = config["tau_period"] * per_epoch / 2 or num_steps
-            values["tau"] = _cosine(config["tau"], config["tau_end"], step / half_period)
+            values["tau"] = half_cosine(config["tau"], config["tau_end"], step / half_period)
         return values
 
 
@@ -48,8 +47,3 @@ def begin_step(state: TrialState, values: Mapping[str, float]) -> None:
         set_weight_decay(state.optimizer, values["weight_decay"])
     if "tau" in values:
         cast(ComparingFramework, state.objective).compare_at(values["tau"])
-
-
-def _cosine(start: float, end: float, share: float) -> float:
-    """From `start` at 0 to `end` at 1, and back at 2."""
-    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

@@ -27,7 +27,7 @@ def rankme(features_ND: Tensor) -> Tensor:
     Garrido et al. (2023), Eq. 1. Does not change with rotation or scale. Other than
     `diagnostics.effective_rank` it is not centred: features in one point have rank 1.
     """
-    return _smooth_rank(torch.linalg.svdvals(_some(features_ND)))
+    return smooth_rank(torch.linalg.svdvals(_some(features_ND)))
 
 
 def lidar(views_NVD: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def lidar(views_NVD: Tensor) -> Tensor:
     lower_DD = torch.linalg.cholesky(within_DD)
     # The same eigenvalues as with the symmetric root.
     scaled_DN = torch.linalg.solve_triangular(lower_DD, between_ND.T, upper=False)
-    return _smooth_rank(torch.linalg.svdvals(scaled_DN).square())
+    return smooth_rank(torch.linalg.svdvals(scaled_DN).square())
 
 
 def spectrum_decay(features_ND: Tensor) -> Tensor:
@@ -101,7 +101,8 @@ def _some(features_ND: Tensor) -> Tensor:
     return features_ND[:MOST_IMAGES].to(widest_float(features_ND.device))
 
 
-def _smooth_rank(values_K: Tensor) -> Tensor:
+def smooth_rank(values_K: Tensor, smoothing: float = SMOOTHING) -> Tensor:
+    """exp of the entropy of values >= 0 over their sum, each with `smoothing`; 0 if all are 0."""
     total = values_K.sum()
-    p_K = values_K / torch.where(total > 0, total, 1.0) + SMOOTHING
+    p_K = values_K / torch.where(total > 0, total, 1.0) + smoothing
     return torch.where(total > 0, torch.special.entr(p_K).sum().exp(), 0.0)

@@ -185,16 +185,12 @@ def features_cost(config: Mapping[str, Any]) -> Cost:
     side = config["view_size"] or config["image_size"]
     same = frozenset(arguments(config, "encoder").items())
     if (key := (config["encoder"], same, side, config.get("channels"))) not in _features:
-        _features[key] = _features_cost(config, side)
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        encoder = _faked(seeded(build_encoder, config), mode).eval()
+        with mode, torch.no_grad(), _Counting() as counting:
+            encoder(torch.empty(SCORED, 3, side, side, memory_format=torch.channels_last))
+        _features[key] = counting.cost
     return _features[key]
-
-
-def _features_cost(config: Mapping[str, Any], side: int) -> Cost:
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    encoder = _faked(seeded(build_encoder, config), mode).eval()
-    with mode, torch.no_grad(), _Counting() as counting:
-        encoder(torch.empty(SCORED, 3, side, side, memory_format=torch.channels_last))
-    return counting.cost
 
 
 class _Counting(TorchDispatchMode):

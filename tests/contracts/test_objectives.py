@@ -22,7 +22,6 @@ from clsweep.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import owned_params
 from clsweep.objective.views import recipes
 from clsweep.train import loop, mutual_information
-from clsweep.train.images import batches
 from clsweep.train.loop import train_trial
 from clsweep.train.state import TrialState, new_state
 from tests.contracts.attempts import assert_same, attempt
@@ -310,61 +309,6 @@ def test_half_precision_gives_the_loss_of_float32(made):
         assert gradient is None or (
             gradient.dtype == torch.float32 and torch.isfinite(gradient).all()
         )
-
-
-# Training.
-
-# length of a step along the gradient in the space of all parameters: losses of any scale learn
-STEP = 0.1
-LEAST_CHANGE = 0.1  # in either direction; the losses start between -0.3 and 12
-
-
-def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
-    """The loss of one batch before and after twenty steps on it, downhill or (sign -1) uphill.
-
-    Views, negatives, targets and memories stay: so this is gradient descent on one function, and
-    nothing but a wrong gradient can raise it. Memories hold keys of digits first: random rows are
-    too easy to tell from. DINO's student begins as its teacher, at the bottom of its loss: it is
-    moved away before.
-    """
-    state = start(config)
-    objective, (views, labels_N) = state.objective, batch(config)
-    with torch.no_grad():
-        for other in batches(some_digits(4 * BATCH), config, 0, state.view_generator):
-            prepared = objective.prepare(objective(other.chunks[0]()), state.draw_generator)
-            objective.after_step(prepared, 0.0, state.draw_generator)
-
-    def loss() -> Tensor:
-        total: Tensor = objective.loss(
-            objective.prepare(objective(views), torch.Generator()), labels_N
-        ).total
-        return total
-
-    def descend(sign: float) -> None:
-        trained = [p for p in objective.parameters() if p.requires_grad]
-        gradient = torch.autograd.grad(loss(), trained)
-        length = torch.stack([g.norm() for g in gradient]).norm()
-        with torch.no_grad():
-            torch._foreach_add_(trained, gradient, alpha=float(-sign * STEP / length))
-
-    for _ in range(3 if config["framework"] == "dino" else 0):
-        descend(-1.0)
-    before = loss().item()
-    for _ in range(20):
-        descend(sign)
-    return before, loss().item()
-
-
-@pytest.mark.parametrize("name", in_tiers(CASES, fast=REPRESENTATIVES, full=FULL))
-def test_twenty_steps_lower_the_loss(name):
-    before, after = twenty_steps(CASES[name])
-    assert after < before - LEAST_CHANGE
-
-
-def test_twenty_steps_uphill_raise_it():
-    """The negative control of the test above: with the sign of every gradient flipped it fails."""
-    before, after = twenty_steps(CASES["byol-cosine-none-two"], sign=-1.0)
-    assert after > before + LEAST_CHANGE
 
 
 # Regularizers.

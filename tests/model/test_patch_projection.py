@@ -97,12 +97,3 @@ def test_no_step_moves_it_and_a_trial_that_goes_on_has_it():
     train_epoch(resumed, resumed.objective, images, config)
     expected, actual = state.objective.state_dict(), resumed.objective.state_dict()
     assert all(torch.equal(value, actual[name]) for name, value in expected.items())
-
-
-def test_without_it_the_projection_is_trained():
-    config = vit() | {"freeze_patch_embed": False}
-    state = new_state(config, torch.device("cpu"))
-    before, *_ = parts_of(state.objective)
-    train_epoch(state, state.objective, some_digits(32), config)
-    after, *_ = parts_of(state.objective)
-    assert not any(torch.equal(value, after[name]) for name, value in before.items())

@@ -29,6 +29,7 @@ from clsweep.objective.losses import (
     eqco,
     infonce,
 )
+from clsweep.objective.sigmoid import Sigmoid
 
 Loss = Callable[..., Tensor]
 Anchors = list[tuple[Tensor, Tensor, list[Tensor]]]
@@ -203,6 +204,7 @@ SINGLE_VIEW: dict[str, Loss] = BLOCKWISE | {
     "align_uniform": align_uniform,
     "cosine": cosine,
     "barlow": barlow,
+    "sigmoid": Sigmoid().requires_grad_(False),
 }
 
 

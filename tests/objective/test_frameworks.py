@@ -39,7 +39,6 @@ from tests.objective.built import (
     CONTRAST,
     LABELS,
     TAU,
-    D,
     N,
     assert_same_gradient,
     build,
@@ -128,19 +127,13 @@ def test_simo_contrasts_queries_with_other_samples_keys_of_this_batch(num_negati
     assert not [name for name, _ in objective.named_buffers() if "rows" in name], "no queue"
 
 
-def test_simo_draws_afresh_for_every_step_and_key_view_and_uniformly():
-    """Each of the other samples is drawn as often as any other; 6 standard deviations."""
+def test_simo_draws_afresh_for_every_step_and_key_view():
+    """That each draw is uniform is of test_negatives.py."""
     objective, z = build(SiMo, pairs=core_pairs(3), num_negatives=2), random_views(3)
-    g, draws, counts, times = generator(), [], torch.zeros(N, N), 1000
-    for _ in range(times):
-        index = objective.prepare({"online": {0: z[0]}, "target": {1: z[1], 2: z[2]}}, g)["index"]
-        for view in (1, 2):
-            draws.append(index[view].sort(dim=1).values)
-            counts.scatter_add_(1, index[view], torch.ones(N, 2))
-    assert not any(torch.equal(a, b) for a, b in itertools.combinations(draws[:6], 2))
-    share = 2 / (N - 1)
-    expected = 2 * times * share * (1 - torch.eye(N))
-    assert (counts - expected).abs().max() < 6 * math.sqrt(2 * times * share * (1 - share))
+    g, embeddings = generator(), {"online": {0: z[0]}, "target": {1: z[1], 2: z[2]}}
+    steps = [objective.prepare(embeddings, g)["index"] for _ in range(3)]
+    draws = [index[view].sort(dim=1).values for index in steps for view in (1, 2)]
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(draws, 2))
 
 
 # MoCo.
@@ -347,17 +340,12 @@ def test_supervised_is_the_cross_entropy_of_every_view_and_regularizes_its_featu
 
 
 def test_supcon_compares_the_views_of_all_images_by_class_at_once():
-    objective = build(SupCon, partial(losses.supcon, tau=0.2))
+    objective = build(SupCon, criterion := partial(losses.supcon, tau=0.2))
     embeddings = objective(images())
     out = objective.loss(objective.prepare(embeddings, generator()), LABELS)
-    rows = [F.normalize(embeddings["online"][view], dim=1) for view in (0, 1)]
-    logits = torch.cat(rows) @ torch.cat(rows).T / 0.2
-    classes, terms = [*LABELS.tolist()] * 2, []
-    for i in range(2 * N):
-        others = [a for a in range(2 * N) if a != i]
-        whole = torch.logsumexp(logits[i, others], dim=0)
-        terms.append(mean([whole - logits[i, p] for p in others if classes[p] == classes[i]]))
-    torch.testing.assert_close(out.total, mean(terms), rtol=1e-10, atol=1e-10)
+    rows = torch.cat([F.normalize(embeddings["online"][view], dim=1) for view in (0, 1)])
+    expected = criterion(rows, LABELS.repeat(2))
+    torch.testing.assert_close(out.total, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_critic_scores_pairs_by_dot_products_of_two_networks():
@@ -371,16 +359,6 @@ def test_critic_scores_pairs_by_dot_products_of_two_networks():
 
 
 # Regularizers.
-
-
-def test_dimcl_takes_the_projections_before_the_predictor():
-    """Neither predictions nor targets enter."""
-    z, regularizer = random_views(), partial(losses.dimcl, dim_tau=0.4)
-    objective = build(BYOL, regularizer=regularizer, lam=0.5)
-    for seed in (1, 2):
-        more = {"predicted": random_views(seed=seed), "target": random_views(seed=seed + 5)}
-        actual = objective.loss(objective.prepare({"online": z, **more}, generator())).regularizer
-        assert_same_gradient(actual, regularizer(z[0], z[1]), *z.values())
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -431,13 +409,3 @@ def test_the_loss_of_several_views_is_the_mean_or_sum_over_their_pairs(framework
         for reduction, factor in (("mean", 1), ("sum", len(pairs))):
             objective = build(framework, pairs=pairs, pair_reduction=reduction, **given)
             torch.testing.assert_close(loss_of(objective, **embeddings), factor * mean(alone))
-
-
-def test_views_of_one_size_go_through_together():
-    """Batch norm sees all views of a size at once, and each view keeps its place."""
-    objective, x = build(SimSiam, pairs=all_pairs(3)), images(3)
-    online = objective(x)["online"]
-    expected = objective.projector(objective.encoder(torch.cat(x)))
-    torch.testing.assert_close(torch.cat([online[view] for view in range(3)]), expected)
-    zero = torch.zeros(D, dtype=torch.float64)
-    torch.testing.assert_close(expected.mean(0), zero, atol=1e-10, rtol=0)

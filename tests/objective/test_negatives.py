@@ -16,10 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from clsweep.objective.losses import eqco, infonce
 from clsweep.objective.negatives import draw_others
 from tests.objective.built import generator
-from tests.objective.loops import views
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -53,7 +51,7 @@ def test_no_sample_has_a_view_of_its_own_or_any_row_twice():
                 assert rows <= {r for r in range(V * N) if r % N != n}
 
 
-@pytest.mark.parametrize(("N", "V", "K"), [(5, 2, 3), (2, 2, 1), (6, 1, 2), (9, 1, 4)])
+@pytest.mark.parametrize(("N", "V", "K"), [(5, 2, 3), (2, 2, 1), (6, 1, 2)])
 def test_every_set_of_other_rows_is_drawn_equally_often(N, V, K):
     """And with the sets each row, and each pair of rows. Pearson's chi-square of every sample, of
     which 5 standard deviations are allowed.
@@ -86,24 +84,6 @@ def test_two_samples_share_as_many_rows_as_if_drawn_apart(V, K):
     assert 0.97 < var / wanted < 1.16
     each = (ours.mean(0) - mean).abs() / math.sqrt(wanted / T)
     assert each.max() < 5, "no two samples share more than others"
-
-
-@pytest.mark.parametrize("K", [3, 24])
-def test_the_losses_spread_over_draws_as_if_samples_drew_apart(K):
-    """Views of few directions, so that many rows are alike."""
-    N, T = 32, 3000
-    losses = [partial(infonce, tau=0.2), partial(eqco, tau=0.2, alpha=500.0)]
-    z1_ND, z2_ND = (z.detach() for z in views(N, 4, dtype=torch.float32))
-    both = torch.cat([z1_ND, z2_ND])
-    ours_T2, theirs_T2 = (
-        torch.tensor(
-            [[loss(z1_ND, z2_ND, negatives=both, index_NK=i) for loss in losses] for i in index_TNK]
-        )
-        for index_TNK in (steps(T, N, 2, K), independent(T, N, 2, K))
-    )
-    std_2 = theirs_T2.std(0)
-    torch.testing.assert_close(ours_T2.std(0), std_2, rtol=0.06, atol=0)
-    assert ((ours_T2.mean(0) - theirs_T2.mean(0)).abs() < 5 * std_2 * math.sqrt(2 / T)).all()
 
 
 def test_a_large_batch_is_drawn_in_milliseconds():

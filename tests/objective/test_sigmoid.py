@@ -50,16 +50,6 @@ def test_it_begins_as_in_the_paper_unless_told_otherwise():
     assert build_objective(config).criterion.log_scale.item() == pytest.approx(math.log(4))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_half_types_are_computed_in_float32(dtype):
-    z1_ND, z2_ND = views(6, 4, dtype=dtype)
-    with torch.autocast("cpu", torch.bfloat16):
-        value = Sigmoid()(z1_ND, z2_ND)
-    assert value.dtype == torch.float32
-    exact = Sigmoid()(z1_ND.double(), z2_ND.double())
-    torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=1e-5)
-
-
 def test_far_logits_have_finite_values_and_gradients():
     inputs, loss = views(4, 3, dtype=torch.float32), Sigmoid(sigmoid_scale=1e4)
     value = loss(*inputs)
@@ -67,9 +57,6 @@ def test_far_logits_have_finite_values_and_gradients():
     assert all(torch.isfinite(x).all() for x in (value, *gradients))
 
 
-@pytest.mark.parametrize("shapes", [((1, 3), (1, 3)), ((4, 3), (5, 3)), ((4,), (4,))])
-def test_views_that_do_not_fit_are_refused(shapes):
-    with pytest.raises(ValueError, match="expected"):
-        Sigmoid()(*(torch.ones(shape) for shape in shapes))
+def test_its_scale_must_be_positive():
     with pytest.raises(ValueError, match="sigmoid_scale: expected a value > 0, given 0"):
         Sigmoid(sigmoid_scale=0)

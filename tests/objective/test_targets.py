@@ -278,16 +278,9 @@ def test_the_teachers_temperature_rises_linearly_and_stays():
     assert build(DINO, teacher_tau_epochs=0).teacher_tau_at(0) == 0.07
 
 
-def test_dinos_head_has_gelu_and_weights_of_length_one():
-    objective, z = build(DINO), random_views()
-    kinds = [type(module).__name__ for module in objective.projector]
+def test_dinos_head_has_gelu():
+    kinds = [type(module).__name__ for module in build(DINO).projector]
     assert kinds == ["Linear", "GELU", "Linear"]
-    before = objective.prepare({"online": z, "target": z}, generator())["scores"][0]
-    with torch.no_grad():
-        objective.prototypes.weight.mul_(5.0)
-    after = objective.prepare({"online": z, "target": z}, generator())["scores"][0]
-    torch.testing.assert_close(before, after)
-    assert before.abs().max() <= 1.0
 
 
 # In training.

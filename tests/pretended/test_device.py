@@ -12,52 +12,81 @@ import torch
 from tests.pretended.device import Log, MixedDevicesError, watched
 
 HERE = "tests/pretended/test_device.py"
-OPERATIONS: dict[str, Callable[[torch.Tensor], Any]] = {
-    # of x, (3, 4), on the device
-    "add a matrix of the host": lambda x: x + torch.ones(3, 4),
-    "add a number of the host": lambda x: x + torch.tensor(2.0),
-    "write into a number of the host": lambda x: torch.zeros(()).add_(x.sum()),
-    "multiply by a vector of the host": lambda x: x @ torch.ones(4),
-    "join": lambda x: torch.cat([x, torch.ones(3, 4)]),
-    "index the host": lambda x: torch.ones(3)[x.long()[0]],
-    "draw with a generator of the host": lambda x: x.normal_(generator=torch.Generator()),
-    "item": lambda x: x.sum().item(),
-    "truth": lambda x: bool(x.any()),
-    "tolist": lambda x: x.tolist(),
-    "to the host": lambda x: x.cpu(),
-    "to the host in its time": lambda x: x.to("cpu", non_blocking=True),
-    "to the device": lambda _: torch.ones(3).to("cuda"),
-    "a list": lambda _: torch.tensor([1, 2], device="cuda"),
-    "pageable": lambda _: torch.ones(3).to("cuda", non_blocking=True),
-    "pinned": lambda _: torch.ones(3).pin_memory().to("cuda", non_blocking=True),
-    "part of a pinned one": lambda _: torch.ones(9).pin_memory()[4:].cuda(non_blocking=True),
-    "pinned, of another type": lambda _: (
-        torch.ones(3).pin_memory().to("cuda", torch.float16, non_blocking=True)
+
+# Operations on x, (3, 4), on the device: the error of a GPU that refuses it, or what it does
+# without a word.
+OPERATIONS: dict[str, tuple[Callable[[torch.Tensor], Any], Any]] = {
+    "add a matrix of the host": (lambda x: x + torch.ones(3, 4), MixedDevicesError),
+    "add a number of the host": (lambda x: x + torch.tensor(2.0), {}),
+    "write into a number of the host": (
+        lambda x: torch.zeros(()).add_(x.sum()),
+        MixedDevicesError,
     ),
-    "into its place": lambda x: x.copy_(torch.ones(3, 4)),
-    "index by booleans": lambda x: x[x > 0],
-    "fill where true": lambda x: x.masked_fill_(x > 0, 1.0),
-    "set where true": lambda x: x.__setitem__(x > 0, 1.0),
-    "set rows where true": lambda x: x.__setitem__(x[:, 0] > 0, x[0] + 1),
-    "index by the host": lambda x: x[torch.tensor([0, 2])],
-    "nonzero": lambda x: x.nonzero(),
-    "unique": lambda x: x.unique(),
-    "factor": lambda x: torch.linalg.cholesky(x @ x.T + torch.eye(3, device="cuda")),
-    "factor with a sign": lambda x: torch.linalg.cholesky_ex(x @ x.T),
-    "synchronize": lambda _: torch.cuda.synchronize(),
-    "event": lambda _: _recorded().synchronize(),
-    "draw": lambda x: x.normal_(),
-    "draw a new one": lambda _: torch.rand(3, device="cuda"),
-    "drop": lambda x: torch.nn.functional.dropout(x, 0.5),
-    "make one like one of the host": lambda _: torch.zeros_like(torch.ones(3), device="cuda"),
-    "drop nothing": lambda x: torch.nn.functional.dropout(x, 0.5, training=False),
-    "as numpy": lambda x: x.numpy(),
-    "another device": lambda _: torch.ones(3, device="cuda:1"),
-    "a share of a device without a number": lambda _: torch.cuda.set_per_process_memory_fraction(
-        0.5, torch.device("cuda")
+    "multiply by a vector of the host": (lambda x: x @ torch.ones(4), MixedDevicesError),
+    "join": (lambda x: torch.cat([x, torch.ones(3, 4)]), MixedDevicesError),
+    "index the host": (lambda x: torch.ones(3)[x.long()[0]], MixedDevicesError),
+    "draw with a generator of the host": (
+        lambda x: x.normal_(generator=torch.Generator()),
+        MixedDevicesError,
     ),
-    "too large a share": lambda _: torch.cuda.set_per_process_memory_fraction(1.5, 0),
-    "properties of another device": lambda _: torch.cuda.get_device_properties(3),
+    "item": (lambda x: x.sum().item(), {"waits": "item"}),
+    "truth": (lambda x: bool(x.any()), {"waits": "item"}),
+    "tolist": (lambda x: x.tolist(), {"waits": "tolist"}),
+    "to the host": (lambda x: x.cpu(), {"waits": "copy from the device"}),
+    "to the host in its time": (lambda x: x.to("cpu", non_blocking=True), {}),
+    "to the device": (lambda _: torch.ones(3).to("cuda"), {"waits": "copy to the device"}),
+    "a list": (lambda _: torch.tensor([1, 2], device="cuda"), {"waits": "copy to the device"}),
+    "pageable": (
+        lambda _: torch.ones(3).to("cuda", non_blocking=True),
+        {"pageable": "copy to the device"},
+    ),
+    "pinned": (lambda _: torch.ones(3).pin_memory().to("cuda", non_blocking=True), {}),
+    "part of a pinned one": (lambda _: torch.ones(9).pin_memory()[4:].cuda(non_blocking=True), {}),
+    "pinned, of another type": (
+        lambda _: torch.ones(3).pin_memory().to("cuda", torch.float16, non_blocking=True),
+        {"pageable": "copy to the device"},
+    ),
+    "into its place": (lambda x: x.copy_(torch.ones(3, 4)), {"waits": "copy to the device"}),
+    "index by booleans": (lambda x: x[x > 0], {"waits": "index by booleans"}),
+    "fill where true": (lambda x: x.masked_fill_(x > 0, 1.0), {}),
+    "set where true": (lambda x: x.__setitem__(x > 0, 1.0), {}),
+    "set rows where true": (
+        lambda x: x.__setitem__(x[:, 0] > 0, x[0] + 1),
+        {"waits": "index by booleans"},
+    ),
+    "index by the host": (lambda x: x[torch.tensor([0, 2])], {"waits": "index of the host"}),
+    "nonzero": (lambda x: x.nonzero(), {"waits": "nonzero"}),
+    "unique": (lambda x: x.unique(), {"waits": "unique"}),
+    "factor": (
+        lambda x: torch.linalg.cholesky(x @ x.T + torch.eye(3, device="cuda")),
+        {"waits": "linalg"},
+    ),
+    "factor with a sign": (lambda x: torch.linalg.cholesky_ex(x @ x.T), {}),
+    "synchronize": (lambda _: torch.cuda.synchronize(), {"waits": "synchronize"}),
+    "event": (lambda _: _recorded().synchronize(), {"waits": "synchronize"}),
+    "draw": (lambda x: x.normal_(), {"draws": "normal_"}),
+    "draw a new one": (lambda _: torch.rand(3, device="cuda"), {"draws": "rand"}),
+    "drop": (lambda x: torch.nn.functional.dropout(x, 0.5), {"draws": "native_dropout"}),
+    "make one like one of the host": (
+        lambda _: torch.zeros_like(torch.ones(3), device="cuda"),
+        {},
+    ),
+    "drop nothing": (lambda x: torch.nn.functional.dropout(x, 0.5, training=False), {}),
+    "as numpy": (lambda x: x.numpy(), TypeError),
+    "another device": (lambda _: torch.ones(3, device="cuda:1"), RuntimeError),
+    # torch's own checks, before any driver
+    "a share of a device without a number": (
+        lambda _: torch.cuda.set_per_process_memory_fraction(0.5, torch.device("cuda")),
+        ValueError,
+    ),
+    "too large a share": (
+        lambda _: torch.cuda.set_per_process_memory_fraction(1.5, 0),
+        ValueError,
+    ),
+    "properties of another device": (
+        lambda _: torch.cuda.get_device_properties(3),
+        AssertionError,
+    ),
 }
 
 
@@ -70,75 +99,22 @@ def _recorded() -> torch.cuda.Event:
 def log_of(name: str) -> Log:
     x = torch.eye(3, 4, device="cuda")
     with watched() as log:
-        OPERATIONS[name](x)
+        operation, _ = OPERATIONS[name]
+        operation(x)
     return log
 
 
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("add a matrix of the host", MixedDevicesError),
-        ("write into a number of the host", MixedDevicesError),
-        ("multiply by a vector of the host", MixedDevicesError),
-        ("join", MixedDevicesError),
-        ("index the host", MixedDevicesError),
-        ("draw with a generator of the host", MixedDevicesError),
-        ("as numpy", TypeError),
-        ("another device", RuntimeError),
-        # torch's own checks, before any driver
-        ("a share of a device without a number", ValueError),
-        ("too large a share", ValueError),
-        ("properties of another device", AssertionError),
-    ],
-)
-def test_what_a_gpu_refuses(name, error, device):
-    with pytest.raises(error):
-        device.call(log_of, name)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "what"),
-    [
-        ("item", "waits", "item"),
-        ("truth", "waits", "item"),
-        ("tolist", "waits", "tolist"),
-        ("to the host", "waits", "copy from the device"),
-        ("to the device", "waits", "copy to the device"),
-        ("a list", "waits", "copy to the device"),
-        ("into its place", "waits", "copy to the device"),
-        ("pageable", "pageable", "copy to the device"),
-        ("pinned, of another type", "pageable", "copy to the device"),
-        ("index by booleans", "waits", "index by booleans"),
-        ("set rows where true", "waits", "index by booleans"),
-        ("index by the host", "waits", "index of the host"),
-        ("nonzero", "waits", "nonzero"),
-        ("unique", "waits", "unique"),
-        ("factor", "waits", "linalg"),
-        ("synchronize", "waits", "synchronize"),
-        ("event", "waits", "synchronize"),
-        ("draw", "draws", "normal_"),
-        ("draw a new one", "draws", "rand"),
-        ("drop", "draws", "native_dropout"),
-    ],
-)
-def test_what_a_gpu_does_without_a_word(name, kind, what, device):
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_a_gpu_refuses_or_does_without_a_word(name, device):
+    _, expected = OPERATIONS[name]
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            device.call(log_of, name)
+        return
     log = device.call(log_of, name)
-    assert [*getattr(log, kind)] == [(what, f"{HERE}:<lambda>")]
-    others = {"waits", "pageable", "draws"} - {kind}
-    assert [getattr(log, other) for other in others] == [Counter(), Counter()]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "add a number of the host", "to the host in its time", "pinned", "part of a pinned one",
-        "fill where true", "set where true", "factor with a sign", "drop nothing",
-        "make one like one of the host",
-    ],
-)  # fmt: skip
-def test_what_neither_waits_nor_draws(name, device):
-    log = device.call(log_of, name)
-    assert log.waits == log.pageable == log.draws == Counter()
+    for kind in ("waits", "pageable", "draws"):
+        noted = {(expected[kind], f"{HERE}:<lambda>")} if kind in expected else set()
+        assert {*getattr(log, kind)} == noted
 
 
 def a_network() -> tuple[list[torch.Tensor], Log, dict[str, Any]]:

@@ -9,8 +9,7 @@ import pytest
 
 from tests.contracts.attempts import assert_same
 from tests.contracts.combinations import COMBINATIONS, CRITIC, PAIR_CASES, Config, small_config
-from tests.pretended.device import MixedDevicesError
-from tests.pretended.trials import assert_near, cut_trial, killed_trial, own_trial, trial
+from tests.pretended.trials import assert_near, cut_trial, own_trial, trial
 from tests.train.test_own_trials import pictures, row_of, study
 
 pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded")
@@ -107,12 +106,6 @@ def test_a_trial_is_scored_as_on_a_cpu_and_waits_where_it_must(way, device):
     assert actual.log.draws == actual.log.pageable == Counter()
 
 
-@pytest.mark.slow
-def test_the_device_may_be_named_without_its_number(device):
-    actual = device.call(trial, PLAIN, "cuda")
-    assert_same(actual.made, device.call(trial, PLAIN, "cuda:0").made)
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_no_feature_is_rounded_to_tf32_whatever_the_trial_trains_with(precision, device):
     config = small_config(PARTS, precision=precision)
@@ -127,32 +120,25 @@ def test_no_feature_is_rounded_to_tf32_whatever_the_trial_trains_with(precision,
     assert {*actual.log.waits} == {*ALWAYS, *RIDGE}
 
 
-# Killed, and gone on.
+# Killed within an epoch, and gone on.
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [
-    {}, {"precision": "bf16"}, {"precision": "fp16"}, {"optimizer": "lars"},
+FIRST = "moco-dcl-dimcl-core"
+CUT = {name: small_config(COMBINATIONS[name]) for name in (
+    FIRST, "byol-cosine-dimcl-all_pairs", "swav-soft_cross_entropy-none-multicrop",
+    "dino-soft_cross_entropy-none-two", "lejepa-mse-sigreg-two", "nnclr-infonce-barlow-two",
+)} | {str(changes): small_config(PARTS, **changes) for changes in (
+    {"precision": "bf16"}, {"precision": "fp16"}, {"optimizer": "lars"},
     {"optimizer": "lars", "precision": "fp16"}, {"optimizer": "adamw"}, {"chunk_size": 8},
-], ids=str)  # fmt: skip
-def test_a_trial_that_is_killed_after_an_epoch_ends_undisturbed(changes, device):
-    config = small_config(PARTS, **changes)
-    expected = device.call(trial, config, "cuda:0").made
-    assert_same(device.call(killed_trial, config, "cuda:0").made, expected)
+)}  # fmt: skip
 
 
-@pytest.mark.parametrize("at", [(1, 1), pytest.param((2, 1), marks=pytest.mark.slow)], ids=str)
-@pytest.mark.parametrize("name", [
-    "moco-dcl-dimcl-core",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in (
-        "byol-cosine-dimcl-all_pairs", "swav-soft_cross_entropy-none-multicrop",
-        "dino-soft_cross_entropy-none-two", "lejepa-mse-sigreg-two", "nnclr-infonce-barlow-two",
-    )),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [(FIRST, (1, 1)), *(pytest.param(name, (2, 1), marks=pytest.mark.slow) for name in CUT)],
+)
 def test_a_trial_that_is_cut_within_an_epoch_ends_undisturbed(name, at, device):
-    config = small_config(COMBINATIONS[name])
-    expected = device.call(trial, config, "cuda:0").made
-    assert_same(device.call(cut_trial, config, "cuda:0", at).made, expected)
+    expected = device.call(trial, CUT[name], "cuda:0").made
+    assert_same(device.call(cut_trial, CUT[name], "cuda:0", at).made, expected)
 
 
 # Images.
@@ -192,13 +178,6 @@ def test_a_loss_of_ones_own(tmp_path, device):
     actual = device.call(own_trial, tmp_path, rest, "cuda:0")
     assert_near(actual.made, own_trial(tmp_path, rest, "cpu").made)
     assert {*actual.log.waits} <= {*ALWAYS, *RIDGE}
-
-
-@pytest.mark.slow
-def test_a_loss_of_ones_own_that_makes_a_tensor_on_the_cpu_is_refused(tmp_path, device):
-    with pytest.raises(MixedDevicesError, match="on the same device"):
-        device.call(own_trial, tmp_path, "(z1_ND * z1_ND.new_ones(10, device='cpu')).mean()",
-                    "cuda:0")  # fmt: skip
 
 
 # Pairs of vectors.

@@ -17,7 +17,7 @@ from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train import images, loop, mutual_information, progress_reporter
 from clsweep.train.save_request import SaveRequest
-from tests.contracts.attempts import MEASURED, Attempt, Killed, MemoryStore, attempt, chain
+from tests.contracts.attempts import MEASURED, Attempt, Killed, MemoryStore, attempt
 from tests.contracts.combinations import Config, few_images
 from tests.pretended.device import Log, watched
 
@@ -36,11 +36,11 @@ class Trial(NamedTuple):
     rounds: set[bool]
 
 
-def trial(config: Config, where: str, *, run: Any = attempt, num_images: int = 40,
-          fits: bool = True, **options: Any) -> Trial:  # fmt: skip
-    """A trial on so many images of each split, 0: on all of them.
-
-    run: what makes the attempts; fits: whether the images lie on the device.
+def trial(
+    config: Config, where: str, *, num_images: int = 40, fits: bool = True, **options: Any
+) -> Trial:
+    """A trial on so many images of each split, 0: on all of them; fits: whether they lie on the
+    device.
     """
     torch.set_num_threads(1)
     rounds: set[bool] = set()
@@ -57,13 +57,8 @@ def trial(config: Config, where: str, *, run: Any = attempt, num_images: int = 4
         register_module_forward_pre_hook(look),
         watched() as log,
     ):
-        made = run(config, device=where, **options)
-    return Trial(made[-1] if isinstance(made, list) else made, log, rounds)
-
-
-def killed_trial(config: Config, where: str) -> Trial:
-    """One that is killed after its first epoch, and goes on from the checkpoint."""
-    return trial(config, where, run=partial(chain, kills=[1]))
+        made = attempt(config, device=where, **options)
+    return Trial(made, log, rounds)
 
 
 def cut_trial(config: Config, where: str, at: tuple[int, int]) -> Trial:

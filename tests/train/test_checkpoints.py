@@ -11,6 +11,7 @@ import io
 import random
 import zipfile
 from importlib import metadata
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,26 +136,23 @@ def test_nothing_but_tensors_and_plain_values_is_read():
 # When.
 
 
-class Clock:
-    """Time that passes only where it is told to, and by so much an epoch."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.epoch_s, self.train_epoch = 1000.0, 0.0, loop.train_epoch
-        monkeypatch.setattr(checkpoints, "monotonic", lambda: self.now)
-        monkeypatch.setattr(loop, "train_epoch", self.slow_epoch)
-
-    def slow_epoch(self, *args: Any) -> Row:
-        row = self.train_epoch(*args)
-        self.now += self.epoch_s
-        return row
-
-    def passes(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    return Clock(monkeypatch)
+    """Time that passes only where it is told to, and by so much an epoch."""
+    clock, train_epoch = SimpleNamespace(now=1000.0, epoch_s=0.0), loop.train_epoch
+
+    def pass_s(seconds: float) -> None:
+        clock.now += seconds
+
+    def slow_epoch(*args: Any) -> Row:
+        row = train_epoch(*args)
+        pass_s(clock.epoch_s)
+        return row
+
+    clock.pass_s = pass_s
+    monkeypatch.setattr(checkpoints, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(loop, "train_epoch", slow_epoch)
+    return clock
 
 
 @pytest.fixture
@@ -163,7 +161,7 @@ def saves(clock):
 
     def run(*, epochs: int, every_s: float, epoch_s: float, save_s: float = 0.0) -> list[int]:
         clock.epoch_s = epoch_s
-        store = MemoryStore(on_save=lambda _: clock.passes(save_s))
+        store = MemoryStore(on_save=lambda _: clock.pass_s(save_s))
         config = {**CASES["simclr-dcl-none-two"], "epochs": epochs, "eval_every": epochs}
         attempt(config, store, every_s=every_s)
         return [unpack_checkpoint(payload)["state"]["epoch"] for payload in store.saved]
@@ -187,6 +185,6 @@ def test_the_time_of_earlier_attempts_is_known_up_to_their_checkpoint(clock):
     clock.epoch_s, store = 7, MemoryStore()
     assert attempt(CONFIG).result["earlier_s"] == 0
     attempt(CONFIG, store, kill_at=1)
-    clock.passes(1e6)  # nobody was at work
+    clock.pass_s(1e6)  # nobody was at work
     attempt(CONFIG, store, kill_at=2)
     assert attempt(CONFIG, store).result["earlier_s"] == 14

@@ -16,6 +16,7 @@ from clsweep.data.augment import Draws, Recipe, draw_views
 from clsweep.data.image_files import Pictures
 from clsweep.train import crops
 from clsweep.train.crops import cut_crops, cut_middles
+from tests.train.test_images import pictures
 
 VIEWS = (24, 17)
 
@@ -30,11 +31,9 @@ def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def some_pictures(channels: int) -> tuple[list[Tensor], Pictures]:
     """Pictures of as many sizes, (C, H, W) each and as one array."""
-    rng = np.random.default_rng(0)
     sizes = np.array([(40, 60), (90, 30), (25, 25), (61, 200), (33, 32)])
-    each = [rng.integers(0, 256, (h, w, channels), dtype=np.uint8) for h, w in sizes]
-    whole = Pictures(np.concatenate([x.ravel() for x in each]), sizes, channels)
-    return [torch.from_numpy(x).permute(2, 0, 1) for x in each], whole
+    each, split = pictures(np.random.default_rng(0), sizes, channels)
+    return [torch.from_numpy(x).permute(2, 0, 1) for x in each], split.images
 
 
 def some_draws(pictures: Pictures, rows: Tensor) -> list[Draws]:
@@ -49,9 +48,9 @@ ROWS = torch.tensor([3, 1, 0, 2, 1, 4, 3])
 @pytest.mark.usefixtures("num_threads")
 @pytest.mark.parametrize("channels", [1, 3])
 def test_crops_are_torchvisions(channels):
-    each, pictures = some_pictures(channels)
-    draws = some_draws(pictures, ROWS)
-    for drawn, made, side in zip(draws, cut_crops(pictures, ROWS, draws), VIEWS, strict=True):
+    each, whole = some_pictures(channels)
+    draws = some_draws(whole, ROWS)
+    for drawn, made, side in zip(draws, cut_crops(whole, ROWS, draws), VIEWS, strict=True):
         boxes = torch.stack([drawn.i, drawn.j, drawn.h, drawn.w], dim=1).tolist()
         expected = [
             tv.resized_crop(each[row], *box, [side, side], antialias=True)
@@ -63,9 +62,9 @@ def test_crops_are_torchvisions(channels):
 @pytest.mark.usefixtures("num_threads")
 @pytest.mark.parametrize("channels", [1, 3])
 def test_middles_are_torchvisions(channels):
-    each, pictures = some_pictures(channels)
+    each, whole = some_pictures(channels)
     expected = [tv.center_crop(tv.resize(each[row], [32]), [28]) for row in ROWS.tolist()]
-    assert torch.equal(cut_middles(pictures, ROWS, 28), torch.stack(expected))
+    assert torch.equal(cut_middles(whole, ROWS, 28), torch.stack(expected))
 
 
 def test_as_many_threads_as_torch_has_cut_at_once_and_none_begins_more(num_threads, monkeypatch):
@@ -90,8 +89,8 @@ def test_as_many_threads_as_torch_has_cut_at_once_and_none_begins_more(num_threa
 
 @pytest.mark.usefixtures("num_threads")
 def test_nothing_to_cut_gives_nothing():
-    pictures, none = some_pictures(3)[1], ROWS[:0]
-    assert cut_middles(pictures, none, 28).shape == (0, 3, 28, 28)
-    assert [x.shape for x in cut_crops(pictures, none, some_draws(pictures, none))] == [
+    whole, none = some_pictures(3)[1], ROWS[:0]
+    assert cut_middles(whole, none, 28).shape == (0, 3, 28, 28)
+    assert [x.shape for x in cut_crops(whole, none, some_draws(whole, none))] == [
         (0, 3, side, side) for side in VIEWS
     ]

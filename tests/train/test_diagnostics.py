@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torchvision.models.resnet import Bottleneck, ResNet
 
 from clsweep.catalog import DIAGNOSTIC
@@ -268,22 +267,6 @@ class TestStepStatistics:
         statistics.add(GRAD_NORM, torch.tensor(2.0))
         assert statistics.summary() == {"grad_norm_mean": 2, "grad_norm_cv": 0}
         assert statistics.histogram() == []
-
-
-class TestDevice:
-    """Tensors without values on a device that need not be there: a read of a value, or a mix of
-    devices, raises.
-    """
-
-    def test_adding_does_not_wait(self):
-        with FakeTensorMode():
-            statistics, weight = StepStatistics(), nn.Parameter(torch.ones(3, device="cuda"))
-            weight.grad = torch.ones(3, device="cuda")
-            for _ in range(2):
-                statistics.add(Q_B, torch.rand(64, 2, device="cuda"))
-                statistics.add(GRAD_NORM, grad_norm([weight]))
-            with pytest.raises(DataDependentOutputException):
-                statistics.summary()
 
 
 class TestGradients:

@@ -4,7 +4,6 @@ are made at once.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +29,7 @@ from clsweep.train.images import (
     steps_per_epoch,
 )
 from clsweep.train.memory import limited_memory
+from tests.cluster.conftest import wait_until
 from tests.contracts.combinations import CASES, some_digits
 from tests.driver import GIB, Driver
 
@@ -56,13 +56,6 @@ def all_views(
         ([torch.cat(view) for view in zip(*(make() for make in b.chunks), strict=True)], b.labels_N)
         for b in all_batches
     ]
-
-
-def test_pixels_are_not_copied_on_a_cpu():
-    split = some_split()
-    images = on_device(split, split, CPU)
-    assert images.pixels_NHWC.data_ptr() == split.images.ctypes.data
-    assert on_device(split, split, CPU) is images, "one for all trials of a process"
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
@@ -220,17 +213,8 @@ def test_the_next_images_are_read_while_these_are_used(monkeypatch):
     for number, (group, read) in enumerate(module._ahead(OnTheHost(**vars(images)), groups)):
         assert torch.equal(read()[0], images.fetch(group[0].rows)()[0])
         if number < len(groups) - 1:
-            assert len(events) >= number + 2 or wait_for(lambda n=number: len(events) >= n + 2)
-    assert len(events) == len(groups) == len(expected)
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    """Whether a thread that was started before gets there: it needs no more than its turn."""
-    for _ in range(10_000):
-        if condition():
-            return True
-        threading.Event().wait(0.001)
-    return False
+            wait_until(lambda n=number: len(events) >= n + 2, "the next group to be read")
+    assert len(events) == len(groups) == len(expected) == number + 1
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,9 @@ from clsweep.catalog.plugin_guard import PartError
 from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.plugins import activate, error_line, execute, read_plugins
 from clsweep.cli.check import witness
-from clsweep.data.locations import DataPlace
 from clsweep.objective.build import build_objective
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.train.checkpoints import unpack_unverified
-from clsweep.train.contracts import take_steps, take_steps_of_two
 from clsweep.train.optim import build_optimizer
 from clsweep.train.state import seeded
 from tests.contracts.attempts import MemoryStore, assert_same, attempt, chain
@@ -110,19 +108,6 @@ def test_a_single_number_has_no_weight_decay(module, exclude):
     assert decay[id(objective.criterion.scale)] == 0
     assert decay[id(objective.criterion.map.weight)] == module["weight_decay"] > 0
     assert (decay[id(objective.criterion.map.bias)] > 0) == (exclude == "none")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chunk_size", [512, 128])
-def test_two_workers_have_the_gradient_of_one(module, chunk_size):
-    config = {**module, "chunk_size": chunk_size}
-    alone = take_steps(config, DataPlace())
-    assert "criterion.scale" in alone.gradient
-    for worker in take_steps_of_two(config, DataPlace()):
-        for name in ("criterion.scale", "criterion.map.weight"):
-            torch.testing.assert_close(
-                worker.gradient[name], alone.gradient[name], rtol=1e-4, atol=1e-5
-            )
 
 
 @pytest.mark.parametrize("chunk_size", [512, 256])

@@ -10,8 +10,7 @@ from clsweep.errors import StudyError, UserError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.json_schema import study_schema
 from clsweep.study.resolve import load_study
-from clsweep.train.checkpoints import Checkpoints
-from clsweep.train.loop import train_trial
+from tests.contracts.attempts import MemoryStore, attempt
 
 pytestmark = pytest.mark.usefixtures("no_plugin_after")
 
@@ -70,34 +69,9 @@ def first_row(study, **changes):
     return plan_row(study, plan_trials(study)[0]) | changes
 
 
-class Store:
-    payload = None
-
-    def load(self):
-        return self.payload
-
-    def save(self, payload):
-        self.payload = payload
-
-
-class Killed(BaseException):
-    pass
-
-
 def trained(row, *, store=None, kill_at=0, stop_at=0, test=False):
-    rows = []
-
-    def report(epoch):
-        rows.append(epoch)
-        if epoch["epoch"] == kill_at:
-            raise Killed
-        return epoch["epoch"] != stop_at
-
-    checkpoints = store and Checkpoints(store, every_s=0)
-    try:
-        return train_trial(row, report, checkpoints=checkpoints, test=test), rows
-    except Killed:
-        return None, rows
+    made = attempt(row, store, kill_at=kill_at, stop_at=stop_at, test=test)
+    return made.result, made.rows
 
 
 def test_what_it_declares_is_planned_and_in_the_schema(tmp_path):
@@ -201,7 +175,7 @@ def test_kills_change_nothing(tmp_path):
     row = first_row(study_of(tmp_path))
     undisturbed, rows = trained(row)
     for kill_at in (1, 2, 3):
-        store = Store()
+        store = MemoryStore()
         _, before = trained(row, store=store, kill_at=kill_at)
         result, after = trained(row, store=store)
         assert [r["own_error"] for r in after] == [r["own_error"] for r in rows]
@@ -212,7 +186,7 @@ def test_kills_change_nothing(tmp_path):
 
 def test_one_without_files_begins_again(tmp_path):
     text = WALK.replace("        torch.save(walk, file)\n", "")
-    row, store = first_row(study_of(tmp_path, text)), Store()
+    row, store = first_row(study_of(tmp_path, text)), MemoryStore()
     undisturbed, _ = trained(row)
     trained(row, store=store, kill_at=2)
     assert store.payload is None
@@ -226,7 +200,7 @@ def test_no_link_leaves_its_folder(tmp_path):
     secret.write_bytes(b"of somebody else")
     link = f"\n    os.symlink({str(secret)!r}, trial.checkpoint_folder / 'link')"
     text = WALK.replace("    walk = torch.randn(3)", "    walk = torch.randn(3)" + link)
-    store = Store()
+    store = MemoryStore()
     trained(first_row(study_of(tmp_path, text)), store=store, kill_at=2)
     assert b"walk.pt" in store.payload
     assert b"somebody" not in store.payload

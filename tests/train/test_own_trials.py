@@ -139,30 +139,26 @@ def test_scores_of_ones_own_files_are_transferred_to_others_of_ones_own(tmp_path
         prepare_files(resolved)
 
 
-def test_store_size_follows_the_smallest_crop(tmp_path):
-    dataset = pictures(tmp_path)
-    for base, expected in (
-        ({"crop_scale": 0.25}, 32),  # 16 / sqrt(0.25)
-        ({"crop_scale": 1.0}, 19),  # 256 / 224 of 16, for the scores
-        ({"crop_scale": 0.25, "view_size": 24}, 48),
-        ({"epochs": 0}, 19),
-    ):
-        row = row_of(study(tmp_path, dataset, base))
-        assert row["store_size"] == expected
-    assert row_of(study(tmp_path, dataset | {"store_size": 20}, {}))["store_size"] == 20
+@pytest.mark.parametrize(
+    ("given", "base", "form"),
+    [
+        ({}, {"crop_scale": 0.25}, ("pixels", 32)),  # 16 / sqrt(0.25), of the smallest crop
+        ({}, {"crop_scale": 1.0}, ("pixels", 19)),  # 256 / 224 of 16, for the scores
+        ({}, {"crop_scale": 0.25, "view_size": 24}, ("pixels", 48)),
+        ({}, {"epochs": 0}, ("pixels", 19)),
+        ({"store_size": 20}, {}, ("pixels", 20)),
+        # as large as the largest crop needs
+        ({"store_as": "jpeg"}, {"crop_scale": 0.25}, ("jpeg", 19)),
+        ({"store_as": "jpeg"}, {"crop_scale": 0.1, "crop_max": 0.25}, ("jpeg", 32)),
+        ({"store_as": "jpeg"}, {"epochs": 0}, ("jpeg", 19)),
+    ],
+)
+def test_pictures_are_stored_as_large_as_crops_and_scores_need(given, base, form, tmp_path):
+    row = row_of(study(tmp_path, pictures(tmp_path) | given, base))
+    assert (row["store_as"], row["store_size"]) == form
 
 
-def test_jpegs_are_as_large_as_the_largest_crop_needs(tmp_path):
-    dataset = pictures(tmp_path)
-    assert row_of(study(tmp_path, dataset, {}))["store_as"] == "pixels"
-    dataset |= {"store_as": "jpeg"}
-    for base, expected in (
-        ({"crop_scale": 0.25}, 19),  # 256 / 224 of 16, for the scores
-        ({"crop_scale": 0.1, "crop_max": 0.25}, 32),  # 16 / sqrt(0.25)
-        ({"epochs": 0}, 19),
-    ):
-        row = row_of(study(tmp_path, dataset, base))
-        assert (row["store_as"], row["store_size"]) == ("jpeg", expected)
+def test_what_has_no_pictures_has_no_form(tmp_path):
     with pytest.raises(StudyError, match=r"dataset\.store_as: expected on imagefolder"):
         study(tmp_path, {"name": "digits", "store_as": "jpeg"}, {})
 

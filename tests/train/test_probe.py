@@ -154,61 +154,55 @@ def lars_of_training(parameters: Any) -> torch.optim.Optimizer:
     return lars(groups, lr=1.2, sgd_momentum=0.9, lars_trust=1e-3)
 
 
+STEPWISE = {"probe_schedule": "step", "probe_gamma": 0.2, "probe_weight_decay": 0.01}
+LONG = {"probe_lr": 0.02, "probe_momentum": 0.995, "probe_weight_decay": 0.01,
+        "probe_batch_size": 100, "probe_schedule": "constant"}  # fmt: skip
+LONG_SGD = partial(torch.optim.SGD, lr=0.02, momentum=0.995, weight_decay=0.01)
+
+
 class TestSgd:
     @pytest.mark.parametrize(
         ("make", "given"),
         [
-            (partial(torch.optim.SGD, lr=0.25, momentum=0.9), {"probe_schedule": "cosine"}),
+            (partial(torch.optim.SGD, lr=0.25, momentum=0.9), {}),
             (
                 lars_of_training,
                 {"probe_lr": 1.2, "probe_optimizer": "lars", "probe_weight_decay": 0.01},
             ),
             (  # as Wang & Isola (2020) evaluate: beta1 0.5, x 0.2 at 60 and 80 % of the epochs
                 partial(torch.optim.Adam, lr=0.01, betas=(0.5, 0.999), weight_decay=0.01),
-                {"probe_lr": 0.01, "probe_optimizer": "adam", "probe_momentum": 0.5,
-                 "probe_schedule": "step", "probe_gamma": 0.2, "probe_weight_decay": 0.01},
+                STEPWISE | {"probe_lr": 0.01, "probe_optimizer": "adam", "probe_momentum": 0.5},
             ),
+            (LONG_SGD, LONG),
+            (LONG_SGD, LONG | {"probe_views": "augmented"}),
         ],
-        ids=["sgd", "lars", "adam"],
-    )  # fmt: skip
-    def test_steps_are_those_of_the_optimisers(self, make, given):
+        ids=["sgd", "lars", "adam", "constant", "augmented"],
+    )
+    def test_settings_and_steps_are_those_of_the_optimisers(self, make, given):
         """A linear layer, autograd, torch's optimisers and schedulers, and the LARS of training;
-        the last of three batches is smaller.
+        the last of an epoch's batches is smaller.
         """
-        bank, bank_labels, _, _ = clusters()
+        bank, bank_labels, queries, labels = clusters()
+        given = SGD | {"probe_epochs": 10, "seed": 5} | given
+        num_batches = math.ceil(600 / given["probe_batch_size"])
         layer = zero_layer()
         optimizer = make(layer.parameters())
-        follows = (
-            lr_scheduler.MultiStepLR(optimizer, [6 * 3, 8 * 3], gamma=0.2)
-            if given.get("probe_schedule") == "step"
-            else lr_scheduler.CosineAnnealingLR(optimizer, 3 * 10)
+        follows = {
+            "step": lr_scheduler.MultiStepLR(optimizer, [6 * num_batches, 8 * num_batches], 0.2),
+            "cosine": lr_scheduler.CosineAnnealingLR(optimizer, 10 * num_batches),
+            "constant": None,
+        }[given["probe_schedule"]]
+        is_redrawn = given["probe_views"] == "augmented"
+        moved = [bank + epoch if is_redrawn else bank for epoch in range(10)]
+        steps(layer, optimizer, bank_labels, moved, given["probe_batch_size"], follows, seed=5)
+        redraw = {"redraw": lambda epoch: moved[epoch]}
+        fitted = sgd_fit(
+            bank, bank_labels, num_classes=8, **given, **(redraw if is_redrawn else {})
         )
-        steps(layer, optimizer, bank_labels, [bank] * 10, 256, follows, seed=5)
-        given = SGD | {"probe_epochs": 10, "seed": 5} | given
-        assert_fitted(sgd_fit(bank, bank_labels, num_classes=8, **given), layer)
-
-    @pytest.mark.parametrize("views", ["plain", "augmented"])
-    def test_settings_are_those_of_torchs_optimiser(self, views):
-        bank, bank_labels, queries, labels = clusters()
-        given = {"probe_momentum": 0.995, "probe_weight_decay": 0.01, "probe_batch_size": 100}
-        given |= {"probe_schedule": "constant", "probe_epochs": 4}
-        moved = [bank + epoch for epoch in range(4)] if views == "augmented" else [bank] * 4
-        layer = zero_layer()
-        optimizer = torch.optim.SGD(layer.parameters(), lr=0.02, momentum=0.995, weight_decay=0.01)
-        steps(layer, optimizer, bank_labels, moved, 100)
-        hits = top_hits(layer(queries).detach(), labels).sum(dim=1)
-        arguments: dict[str, Any] = SGD | given | {"probe_lr": 0.02, "probe_views": views}
-        scores = sgd_probe(
-            bank, bank_labels, queries, labels,
-            num_classes=8, redraw=lambda epoch: bank + epoch, **arguments,
-        )  # fmt: skip
-        assert list(scores.values()) == pytest.approx((100 * hits / 400).tolist(), abs=1e-4)
-        arguments = PROTOCOL | given
-        (fitted,) = probe.sgd_fit(
-            bank, bank_labels, num_classes=8, probe_lrs=(0.02,), **arguments,
-            redraw=(lambda epoch: bank + epoch) if views == "augmented" else None,
-        )  # fmt: skip
         assert_fitted(fitted, layer)
+        hits = top_hits(layer(queries).detach(), labels).sum(dim=1)
+        scores = sgd_probe(bank, bank_labels, queries, labels, num_classes=8, **given, **redraw)
+        assert list(scores.values()) == pytest.approx((100 * hits / 400).tolist(), abs=1e-4)
 
     def test_overflow_names_the_learning_rate(self):
         bank, bank_labels, queries, labels = clusters()

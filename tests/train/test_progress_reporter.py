@@ -1,6 +1,7 @@
 """Progress that a trial reports within an epoch, and a loss that is no longer finite."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,19 +13,10 @@ from clsweep.train.progress_reporter import CHECK_EVERY_STEPS, ProgressReporter
 CONFIG = {"epochs": 4, "batch_size": 8, "tau": 0.1}
 
 
-class Clock:
-    """Time that passes only where it is told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def pass_s(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    clock = Clock()
+    """Time that passes only where it is told to."""
+    clock = SimpleNamespace(now_s=1000.0)
     monkeypatch.setattr(progress_reporter, "monotonic", lambda: clock.now_s)
     return clock
 
@@ -34,7 +26,7 @@ def test_what_is_told_and_when(clock):
     reporter = ProgressReporter(CONFIG, states.append)
     reporter.begin_epoch(2, 30)
     for step in range(1, 21):
-        clock.pass_s(0.25)
+        clock.now_s += 0.25
         reporter.step(step, torch.tensor(3.0 * step))
     assert [state["step"] for state in states] == [0, 8, 16], "the first one before any step"
     assert states[2] == {
@@ -48,10 +40,10 @@ def test_the_pace_is_that_of_all_steps_without_the_scores(clock):
     for epoch in (1, 2, 3):  # each shorter than what lies between two reports
         reporter.begin_epoch(epoch, 5)
         for step in range(1, 6):
-            clock.pass_s(0.1 * epoch)
+            clock.now_s += 0.1 * epoch
             reporter.step(step, torch.tensor(3.0 * step))
         with reporter.scoring():
-            clock.pass_s(1.5)
+            clock.now_s += 1.5
     paces = [state["images_per_s"] for state in states if "images_per_s" in state]
     assert paces
     # 5 steps of 0.1 s, 5 of 0.2 s, then some of 0.3 s
@@ -66,7 +58,7 @@ def test_scores_are_said_where_they_may_take_long(clock):
     for epoch, seconds in ((1, 0.1), (2, 3.0), (3, 0.1), (4, 0.1)):
         reporter.begin_epoch(epoch, 30)
         with reporter.scoring():
-            clock.pass_s(seconds)
+            clock.now_s += seconds
     is_scoring = [(state["epoch"], "scoring" in state) for state in states]
     assert is_scoring == [
         (1, False),

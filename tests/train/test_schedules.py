@@ -125,29 +125,3 @@ def test_the_decay_of_a_step_is_that_of_its_groups_and_those_without_stay(name, 
     restored.load_state_dict(state.optimizer.state_dict())
     begin_step(state, {"lr": 0.1, "weight_decay": 0.2})
     assert {g[key] for g in state.optimizer.param_groups} == {0.0, 0.2}
-
-
-def test_a_trial_with_scheduled_decay_is_torchs_adamw_with_that_decay():
-    config = small_config(PARTS, optimizer="adamw", weight_decay_schedule="cosine", lr=0.01)
-    schedules, trained = Schedules(config, 4), []
-    for is_ours in (True, False):
-        state = new_state(config, CPU)
-        state.objective.double()
-        groups = [
-            {"params": [p for p in state.objective.parameters() if (p.ndim > 1) == is_matrix]}
-            for is_matrix in (True, False)
-        ]
-        optimizer = torch.optim.AdamW(groups, lr=0.01)
-        for step in range(4):
-            given = schedules.at(step)
-            begin_step(state, given)
-            for group, decay in zip(
-                optimizer.param_groups, (given["weight_decay"], 0), strict=True
-            ):
-                group |= {"lr": given["lr"], "weight_decay": decay}
-            generator = torch.Generator().manual_seed(step)
-            for p in state.objective.parameters():
-                p.grad = torch.empty_like(p).copy_(torch.randn(p.shape, generator=generator))
-            (state.optimizer if is_ours else optimizer).step()
-        trained.append([p.detach() for p in state.objective.parameters()])
-    torch.testing.assert_close(*trained, rtol=1e-10, atol=1e-10)

@@ -4,16 +4,11 @@ chunk.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from clsweep.errors import RequestError
 from clsweep.train.contracts import in_one_graph
@@ -117,76 +112,6 @@ def test_half_types_end_at_the_embeddings():
     assert {p.grad.dtype for p in state.objective.parameters() if p.grad is not None} == {
         torch.float32
     }
-
-
-class Calls(TorchDispatchMode):
-    """Names of all operations with the shapes and the numbers that they are given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Any] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = tree_leaves((args, kwargs or {}))
-        numbers = [str(x) for x in given if isinstance(x, int | float)]  # nan is nan
-        shapes = [tuple(x.shape) for x in given if isinstance(x, Tensor)]
-        # a momentum that changes is the host's on a CPU alone
-        if func._schema.name != "aten::_foreach_lerp_":
-            self.seen.append((str(func), shapes, numbers))
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", REPRESENTATIVES)
-def test_two_steps_are_the_same_operations(name):
-    """With the same shapes and the same numbers of the host, memories included, so that a GPU can
-    replay one. Of the third step and the fourth: SwAV's queue is full by then.
-    """
-    state = new_state(CASES[name], CPU)
-    batch = first_batch(CASES[name], torch.float32)
-    steps = []
-    for number in range(4):
-        with Calls() as calls:
-            prepared, _ = step(state, batch)
-            state.objective.after_step(prepared, number / 4, state.draw_generator)
-        steps.append(calls.seen)
-        state.optimizer.step()
-    assert steps[2] == steps[3]
-
-
-MEASURE = """
-import json, sys, torch
-from clsweep.train.memory import PeakMemory
-from clsweep.train.contracts import in_one_graph
-from clsweep.train.images import Batch
-from clsweep.train.state import new_state
-from clsweep.train.loop import accumulate_gradient
-config, chunk = json.loads(sys.argv[1]), int(sys.argv[2])
-torch.set_num_threads(1)
-state = new_state(config, torch.device("cpu"))
-one = torch.randn(chunk, 3, 32, 32)
-def step(num_chunks, views):
-    labels = torch.zeros(num_chunks * len(views[0]), dtype=torch.int64)
-    batch = Batch(labels, [lambda: views] * num_chunks)
-    accumulate_gradient(state, state.objective, batch)
-step(1, [torch.randn(4, 3, 32, 32)] * 2)  # code and work space that is loaded once
-before = int(next(l for l in open("/proc/self/status") if l.startswith("VmRSS")).split()[1]) / 2**20
-peak = PeakMemory(torch.device("cpu"))
-step(config["batch_size"] // chunk, [one, one + 0.1])
-print(peak.peak_gib() - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_4096_images_in_chunks_take_less_than_a_quarter_of_the_memory():
-    """Resident memory beyond that of the process before the step, in processes of their own."""
-    config = CASES["simclr-dcl-none-two"] | {"width": 16, "batch_size": 4096}
-    direct, chunked = (
-        float(subprocess.run([sys.executable, "-c", MEASURE, json.dumps(config), str(chunk)],
-                             capture_output=True, text=True, check=True).stdout)
-        for chunk in (4096, 256)
-    )  # fmt: skip
-    assert chunked < direct / 4, f"{chunked:.2f} GiB of {direct:.2f} GiB"
 
 
 @pytest.mark.parametrize("has_it", [False, True])  # the GPU's bf16
