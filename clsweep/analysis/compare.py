@@ -178,7 +178,8 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     a, b = counted_alike(a, b)
     blank: dict[str, Any] = dict.fromkeys(COMPARISON_COLUMNS, np.nan) | dict.fromkeys(_TEXT, "")
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
-    if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
+    lone = [len(x.configs) == 1 and not (x.too_few or x.num_failed) for x in (a, b)]
+    if stat == "mean" and by is None and all(lone):  # both senses are one
         a, b, stat = replace(a, fresh={}), replace(b, fresh={}), _TUNED
     if stat == _TUNED and not (a.seeds_apart or b.seeds_apart):
         row, why, notes = tuned_difference(a, b)
@@ -212,11 +213,6 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
         row |= {"superiority": _superiority(part), "fixed": part.fixed}
         rows.append(blank | row | noted(*about_sides, *pairing.notes, *notes, why=why))
     return rows
-
-
-def _is_one(sweep: Sweep) -> bool:
-    """True for one setting, all that is planned, of which no seed failed."""
-    return len(sweep.configs) == 1 and not (sweep.too_few or sweep.num_failed)
 
 
 def _bounds(evidence: Evidence) -> dict[str, Any]:

@@ -95,8 +95,6 @@ def _raced_alike(sweeps: Sequence[Sweep]) -> list[Sweep]:
     """The sweeps with the seeds that a race did not give to every space of their study."""
     studies = [sweep.objective.rpartition("/")[0] for sweep in sweeps]
     raced = {(study, x) for study, sweep in zip(studies, sweeps, strict=True) for x in sweep.raced}
-    if not raced:
-        return list(sweeps)
     return [
         replace(sweep, raced=tuple(x for x in sweep.seeds.tolist() if (study, x) in raced))
         for study, sweep in zip(studies, sweeps, strict=True)
@@ -117,7 +115,12 @@ def _check_options(mode: str, failed_as: str, chance: float | None) -> None:
 
 def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
     labels = [*LABEL_KEYS, "status", "sampler"]
-    check_columns(trials, *labels, metric, *params)
+    columns = [str(name) for name in trials.columns]
+    for name in (*labels, metric, *params):
+        if name not in columns:
+            raise ValueError(
+                f"trials: no column {name!r}.{nearest(name, columns)} Columns: {', '.join(columns)}"
+            )
     if trials.empty:
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
@@ -234,16 +237,6 @@ def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, con
 def _are_equal(a: NDArray[Any], b: Any) -> NDArray[np.bool_]:
     """Equal numbers; a missing one is equal to a missing one."""
     return (a == b) | ((a != a) & (b != b))
-
-
-def check_columns(trials: pd.DataFrame, *names: str) -> None:
-    """Raises ValueError where `trials` lacks one of these."""
-    columns = [str(name) for name in trials.columns]
-    for name in names:
-        if name not in columns:
-            raise ValueError(
-                f"trials: no column {name!r}.{nearest(name, columns)} Columns: {', '.join(columns)}"
-            )
 
 
 SCALES = ("log", "linear", "category")

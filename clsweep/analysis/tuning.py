@@ -246,10 +246,8 @@ def _rising_curve(sweep: Sweep, weights: Array) -> Array:
         return point
     levels = without_gaps(sweep.scores[sweep.alive])
     best = float(best_level(levels, image_parts(sweep.images, sweep.alive)))
-    point[[0, -1]] = (
-        row_means(levels).mean(),
-        best,
-    )  # as they are but for gaps in the folds and ties
+    # as they are but for gaps in the folds and ties
+    point[[0, -1]] = row_means(levels).mean(), best
     return np.clip(isotonic_regression(point).x, point[0], best)
 
 
@@ -308,9 +306,7 @@ def _half_width(draws: Array) -> Array:
         return np.full(draws.shape[1:], np.nan)
     if len(draws) >= FEW_RESAMPLES:
         return np.asarray(np.quantile(np.abs(draws - draws.mean(axis=0)), CONFIDENCE, axis=0))
-    return np.asarray(
-        special.stdtrit(len(draws) - 1, (1 + CONFIDENCE) / 2) * draws.std(axis=0, ddof=1)
-    )
+    return np.asarray(half_width(draws.var(axis=0, ddof=1), len(draws) - 1))
 
 
 def find_default(

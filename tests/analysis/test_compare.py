@@ -296,15 +296,3 @@ def test_nobody_to_beat_and_nobody_at_all():
     assert list(region_winners([tpe], by="tau")["reason"]) == [Reason.NOBODY_COMPETES]
     with pytest.raises(ValueError, match=r"no objective sweeps 'taus'. Did you mean 'tau'"):
         region_winners([tpe], by="taus")
-
-
-@pytest.mark.slow
-def test_planted_ties_have_few_false_winners():
-    rng = np.random.default_rng(3)
-    curve, false = [0, 1, 2, 2, 1, 0], 0
-    for k in range(100):
-        with drawing(400, k):
-            false += region_winners(field(rng, dict.fromkeys("abc", curve)), by="tau")[
-                "resolved"
-            ].any()
-    assert false <= 10

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis import spread
 from clsweep.analysis.marginals import marginal_levels
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
@@ -283,16 +282,6 @@ GOOD = table([[80.0, 81.0], [82.0, 83.0]])
 def test_user_mistakes(trials, options, message):
     with pytest.raises(ValueError, match=message):
         measure(trials, **options)
-
-
-def test_share_within_is_not_halved_by_picking_the_best_on_its_own_noise():
-    truth = np.where(np.arange(64) < 32, 90.0, 87.0)
-    tables = truth[:, None] + np.random.default_rng(0).normal(0, 0.5, (300, 64, 3))
-    crossed = spread.spread_statistics(tables, within=1.0)["share"].mean()
-    plain = (tables.mean(-1) >= tables.mean(-1).max(-1, keepdims=True) - 1).mean()
-    assert crossed == pytest.approx(0.50, abs=0.03)
-    assert plain < crossed
-    assert spread.spread_statistics(tables[..., :1], within=1.0)["share"].mean() < 0.3  # one seed
 
 
 def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():
