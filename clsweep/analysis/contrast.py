@@ -215,7 +215,8 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
             return _nothing(note(Reason.OPEN_SETTINGS, lost=lost, configs=int(rows.sum())).of(name))
         own = weights.setdefault(name, np.zeros(len(rows)))
         own += np.where(rows, sign / rows.sum(), 0.0)
-    parts = [_Part.of(named[name], own) for name, own in weights.items() if own.any()]
+    rows_of = {name: np.flatnonzero(own) for name, own in weights.items() if own.any()}
+    parts = [_Part(named[name], rows, weights[name][rows]) for name, rows in rows_of.items()]
     if not parts:
         return _nothing(note(Reason.SAME_SETTINGS))
     is_grid = all(part.sweep.is_grid for part in parts)
@@ -260,11 +261,6 @@ class _Part:
     sweep: Sweep
     rows: NDArray[np.intp]
     weights: Array
-
-    @classmethod
-    def of(cls, sweep: Sweep, weights: Array) -> _Part:
-        rows = np.flatnonzero(weights)
-        return cls(sweep, rows, weights[rows])
 
     @property
     def scores(self) -> Array:

@@ -14,7 +14,7 @@ from clsweep.analysis.power import smallest_effects
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.statistics.pair_sentences import needed
-from tests.analysis.truths import least_squares, trials_of
+from tests.analysis.truths import least_squares, trials_by, trials_of
 
 SMALL, LARGE = {"batch": 16}, {"batch": 128}
 RISE = stats.t.ppf(0.975, 5) + stats.t.ppf(0.8, 5)  # of what six seeds find, in standard errors
@@ -32,9 +32,8 @@ def tables(rng, seeds, effect=0.0, noise=(1.0, 1.0), shift=0.0):
 def planted(rng, seeds, **how):
     """The same as trials."""
     batch, tau = np.transpose(GRID)
-    sides = zip("ab", tables(rng, seeds, **how), strict=True)
-    frames = [trials_of(table, objective=name, batch=batch, tau=tau) for name, table in sides]
-    return pd.concat(frames, ignore_index=True)
+    a, b = tables(rng, seeds, **how)
+    return trials_by({"a": a, "b": b}, batch=batch, tau=tau)
 
 
 def contrast(**more):
@@ -205,11 +204,11 @@ def test_a_sample_is_paired_by_its_settings_and_knows_of_shifts(shift):
     rng = np.random.default_rng(10)
 
     def sample():
-        level, x, frames = rng.normal(90, 2, (30, 1)), rng.random(30), []
-        for name in "ab":
-            scores = level + rng.normal(0, shift, 3) + rng.normal(0, 0.5, (30, 3))
-            frames.append(trials_of(scores, objective=name, sampler="random", x=x))
-        return read_sweeps(pd.concat(frames), metric="acc", params=["x"])
+        level, x = rng.normal(90, 2, (30, 1)), rng.random(30)
+        noise = (rng.normal(0, shift, 3) + rng.normal(0, 0.5, (30, 3)) for _ in "ab")
+        scores = {name: level + each for name, each in zip("ab", noise, strict=True)}
+        trials = trials_by(scores, sampler="random", x=x)
+        return read_sweeps(trials, metric="acc", params=["x"])
 
     assert missed(sample, 40, at={}) <= 0.12
     row = contrast_table([contrast(at={})], {"acc": sample()}).iloc[0]
