@@ -215,12 +215,6 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     return rows
 
 
-def _bounds(evidence: Evidence) -> dict[str, Any]:
-    names = ("estimate", "low", "high", "p", "p_min", "detectable")
-    side = int(evidence.low > 0) - int(evidence.high < 0)
-    return {name: getattr(evidence, name) for name in names} | {"side": side}
-
-
 def _mean(part: Pairing, whole: Pairing) -> tuple[dict[str, Any], Note | None, list[Note]]:
     evidence, repeats = mean_difference(part, whole)
     sides, why = (part.a.scores, part.b.scores), None
@@ -230,12 +224,9 @@ def _mean(part: Pairing, whole: Pairing) -> tuple[dict[str, Any], Note | None, l
             why = note(Reason.SAME_SCORES)
         if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
             why = note(Reason.ONE_SEED)
-    needed = evidence.repeats_needed(repeats)
+    row = evidence.with_needs(repeats, fixed=part.fixed) | {"p_min": evidence.p_min}
     value_a, value_b = mean_levels(part, whole)
-    row = {**_bounds(evidence), "value_a": value_a, "value_b": value_b, "needed": needed}
-    row["images"] = evidence.images_deciding(repeats) if part.fixed else 0
-    row["over_images"] = bool(evidence.images) and part.fixed
-    return row, why, []
+    return row | {"value_a": value_a, "value_b": value_b}, why, []
 
 
 def _spread(
@@ -282,7 +273,7 @@ def _spread(
         values = [
             float(spread_statistics(x, within=within, parts=parts)["share"]) for x, parts in tables
         ]
-    row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
+    row = evidence.columns | {"p_min": evidence.p_min, "value_a": values[0], "value_b": values[1]}
     if stat == "within":
         estimate = values[0] - values[1]
         low, high = min(row["low"], estimate), max(row["high"], estimate)

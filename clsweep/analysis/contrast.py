@@ -153,7 +153,7 @@ def _row(named: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dic
     evidence, notes = x.evidence, x.notes
     row: dict[str, Any] = dict.fromkeys(CONTRAST_COLUMNS, np.nan)
     row |= {n: getattr(named, n) for n in ("metric", "what", "margin", "published", "added_after")}
-    row |= {n: getattr(evidence, n) for n in ("estimate", "low", "high", "p", "detectable")}
+    row |= evidence.columns
     half = evidence.half_at(2 * TAIL / p["steps"])  # at level 1 - .05 / steps
     low, high = evidence.estimate - half, evidence.estimate + half
     row |= {"low_holm": low, "high_holm": high}

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis.array_types import Array
 from clsweep.analysis.sweep import (
     ADAPTIVE_SAMPLERS,
     ANYWHERE,
@@ -168,7 +167,6 @@ class _Options:
         samplers = tuple(map(str, group["sampler"].unique()))
         scales = {n: self.scales.get(n) or scale_of(settings[n], samplers) for n in swept}
 
-        scores, failed, limits = self._scored(group, rows, columns)
         skipped, stopped = (group["status"].to_numpy() == each for each in ("skipped", "stopped"))
         return Sweep(
             objective=objective,
@@ -178,8 +176,6 @@ class _Options:
             configs=np.asarray(configs),
             seeds=np.asarray(seeds),
             settings=settings,
-            scores=scores,
-            failed=failed,
             samplers=samplers,
             num_trials=int((~skipped).sum()),
             num_skipped=int(skipped.sum()),
@@ -191,7 +187,7 @@ class _Options:
                 for name in swept
                 if encloses(self.bounds.get(name), settings[name], scales[name])
             },
-            limits=limits,
+            **self._scored(group, rows, columns),
             constants={
                 name: group[name].iloc[0]
                 for name in self.every
@@ -199,10 +195,8 @@ class _Options:
             },
         )
 
-    def _scored(
-        self, group: pd.DataFrame, rows: Any, columns: Any
-    ) -> tuple[Array, NDArray[np.bool_], tuple[float, float]]:
-        """(configurations, seeds) scores, larger is better; which failed; the metric's limits."""
+    def _scored(self, group: pd.DataFrame, rows: Any, columns: Any) -> dict[str, Any]:
+        """`scores`, `failed` and `limits` of a `Sweep`."""
         status = group["status"].to_numpy(dtype=object)
         score = pd.to_numeric(group[self.metric]).to_numpy(dtype=float, na_value=np.nan)
         # A failed trial's leftover value and an infinity are no score. Nor is what the other trials
@@ -218,7 +212,8 @@ class _Options:
         failed = np.zeros(scores.shape, dtype=bool)
         failed[rows[is_failed], columns[is_failed]] = True
         is_within = np.array_equal(np.clip(score[scored], *self.limits), score[scored])
-        return scores, failed, self.limits if is_within else ANYWHERE
+        limits = self.limits if is_within else ANYWHERE
+        return {"scores": scores, "failed": failed, "limits": limits}
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:

@@ -86,7 +86,7 @@ def _expected(given: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     weights = _weights(len(sweep.configs), ks)
     point = _rising_curve(sweep, weights)
     # What a seed gives to all is added below.
-    draws, num = _draws(sweep, without_seeds(sweep.scores, sweep.silent), ks), len(sweep.configs)
+    draws, num = _draws(sweep, weights), len(sweep.configs)
     half = _half_width(draws)
     if len(draws) and not sweep.is_grid:  # with the t of so many
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
@@ -150,7 +150,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
     point = _rising_curve(sweep, weights)
-    draws = _draws(sweep, without_seeds(sweep.scores, sweep.silent), ks)
+    draws = _draws(sweep, weights)
     parts = image_parts(given.images, given.alive)
     level = float(best_level(without_gaps(given.scores[given.alive]), parts))
     row["k_within"] = _first_k(ks, point, within)
@@ -286,12 +286,12 @@ def best_levels(tables: Array) -> Array:
     return _crossfit(tables, ranked)
 
 
-def _draws(sweep: Sweep, scores: Array, ks: NDArray[np.int64]) -> Array:
-    """Bootstrap (B, K) of the curve of its scores, larger is better; B = 0 without repeats."""
+def _draws(sweep: Sweep, weights: Array) -> Array:
+    """Bootstrap (B, K) of the curve less the seeds' shifts, larger is better; B = 0 of one seed."""
     if not sweep.has_repeats:
-        return np.empty((0, len(ks)))
-    weights = _weights(len(sweep.configs), ks)
-    tables = noisy_tables(drop_nan_columns(scores), redraw=not sweep.is_grid)
+        return np.empty((0, weights.shape[1]))
+    still = drop_nan_columns(without_seeds(sweep.scores, sweep.silent))
+    tables = noisy_tables(still, redraw=not sweep.is_grid)
     return np.concatenate([_curves(chunk, weights) for chunk in tables])
 
 
