@@ -257,14 +257,12 @@ def _spread(
         reach = best - within - rounding(means)
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
-    both: list[Callable[[Array, bool], Array]] = []
-    for side, table in zip((part.a, part.b), sides, strict=True):
+    def measure(side: Side, table: Array) -> Callable[[Array, bool], Array]:
         if stat == "std":
-            both.append(partial(log_sd_star, of_images=spread_of(side.images)))
-            continue
-        lucky = selection_bias(table, image_parts(side.images))
-        both.append(partial(share_within, lucky=lucky))
-    measures: Measures = (both[0], both[1])
+            return partial(log_sd_star, of_images=spread_of(side.images))
+        return partial(share_within, lucky=selection_bias(table, image_parts(side.images)))
+
+    measures: Measures = measure(part.a, sides[0]), measure(part.b, sides[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     evidence = _spread_over_images(part, sides, measures, effect)
     values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]
