@@ -32,7 +32,8 @@ NUM_REFITS = 12
 # with so many configurations the hyperparameters are all but known
 LARGE, NUM_REFITS_LARGE = 256, 4
 NUM_EXTRA = 160  # points beside the configurations through which the prior is drawn
-NODES = np.polynomial.legendre.leggauss(32)  # of quadrature on a continuous axis
+# Places and shares of Gauss-Legendre quadrature on a continuous axis.
+NODES = np.polynomial.legendre.leggauss(32)
 NUM_INERT = 12  # refits with inert columns
 INERT_COLUMNS = 2
 INERT_SIZE = 128

@@ -128,13 +128,9 @@ def test_one_cell_apart_is_named_with_an_interval_that_allows_for_all_looks():
 def noise_of(kind, rng):
     """(6, 5, 3) scores without any effect."""
     scores = rng.normal(size=(*SHAPE, 3))
-    if kind == "inert":  # the second parameter, in deterministic training
-        scores[:] = scores[:, :1]
-    if kind == "inert here and there":
+    if kind == "inert here and there":  # the second parameter, in deterministic training
         scores[:3] = scores[:3, :1]
-    if kind == "shifts":
-        scores += 2.0 * rng.normal(size=3)
-    if kind == "uneven":
+    else:
         scores[0, 0] *= 5.0
     return scores
 
@@ -146,10 +142,7 @@ def resolved(scores):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "most"),
-    [("inert", 0.075), ("inert here and there", 0.075), ("shifts", 0.075), ("uneven", 0.12)],
-)
+@pytest.mark.parametrize(("kind", "most"), [("inert here and there", 0.075), ("uneven", 0.12)])
 def test_noise_that_is_shared_or_uneven_is_not_resolved(kind, most):
     """Without regard to it: 0.4 for an inert parameter, 0.15 for uneven noise."""
     rng = np.random.default_rng(8)

@@ -14,7 +14,7 @@ from clsweep.analysis.robustness import ROBUSTNESS_COLUMNS, robustness, shrunk_t
 from clsweep.analysis.tolerance_curve import TOLERANCE_COLUMNS, tolerance_curve
 from tests.analysis.draws import drawing
 from tests.analysis.test_spread_intervals import slow_tail
-from tests.analysis.truths import least_squares, trials_of
+from tests.analysis.truths import least_squares, trials_by, trials_of
 
 TAUS = [0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
@@ -264,11 +264,8 @@ def test_a_category_has_no_band_and_two_hyperparameters_have_none_together():
 
 
 def objectives_of(*objectives, sampler="grid", **options):
-    frames = [
-        trials_of(scores, objective=f"o{i}", sampler=sampler, tau=1 + np.arange(len(scores)))
-        for i, scores in enumerate(objectives)
-    ]
-    return read_sweeps(pd.concat(frames), metric="acc", params=["tau"], **options)
+    trials = trials_by({f"o{i}": scores for i, scores in enumerate(objectives)}, sampler=sampler)
+    return read_sweeps(trials, metric="acc", params=["tau"], **options)
 
 
 def test_the_tolerance_curve_by_hand():

@@ -47,10 +47,10 @@ def trials_of(scores, *, objective="dcl", sampler="grid", status=None, seeds=Non
     return trials if status is None else trials.assign(status=status)
 
 
-def trials_by(tables, **columns):
-    """Trials of objectives from {name: scores (n, S)}; without columns on a grid of tau."""
+def trials_by(tables, **given):
+    """`trials_of` objectives from {name: scores (n, S)}; tau is the number of a setting."""
     frames = [
-        trials_of(x, objective=name, **(columns or {"tau": range(len(x))}))
+        trials_of(x, objective=name, **{"tau": range(len(x)), **given})
         for name, x in tables.items()
     ]
     return pd.concat(frames, ignore_index=True)
