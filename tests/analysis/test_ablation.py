@@ -52,7 +52,7 @@ def default_at(settings, row):
     return {"a": settings.iloc[row].to_dict()}
 
 
-@pytest.mark.parametrize(("sizes", "start"), [((3, 2, 2), 7), ((3, 2, 2), 1), ((4,), 1)])
+@pytest.mark.parametrize(("sizes", "start"), [((3, 2, 2), 0), ((3, 2, 2), 1), ((4,), 1)])
 def test_the_path_of_the_other_seeds_is_measured_on_each(sizes, start):
     rng = np.random.default_rng(4)
     settings = grid_of(*sizes)
