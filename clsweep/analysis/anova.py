@@ -94,13 +94,25 @@ class Effect:
 
 
 def effects_of(means: Array, noise: "CellNoise") -> dict[tuple[int, ...], Effect]:
-    """The effects of `decompose`, each as a part."""
+    """The main effects and two-way interactions of cell means (L_1, ..., L_d); () holds the rest.
+
+    effect_u = the means averaged over the axes not in u, centred along every axis of u.
+    """
+    moments, num_axes = dict[tuple[int, ...], tuple[float, int]](), means.ndim
+    for term in [u for order in (1, 2) for u in combinations(range(num_axes), order)]:
+        if freedom := int(np.prod([means.shape[axis] - 1 for axis in term])):
+            squares = np.square(effect_of(means, term, num_axes))
+            moments[term] = float(np.mean(squares)), freedom
+    rest = means.size - 1 - sum(freedom for _, freedom in moments.values())
+    if num_axes > 2 and rest > 0:
+        left = float(np.var(means)) - sum(variance for variance, _ in moments.values())
+        moments[()] = max(left, 0.0), rest
     if noise.roots is None:
-        return {term: Effect(*moments) for term, moments in decompose(means).items()}
+        return {term: Effect(*each) for term, each in moments.items()}
     roots = noise.roots.reshape(*means.shape, -1)
     return {
-        term: noise.part(variance, effect_of(roots, term, means.ndim))
-        for term, (variance, _) in decompose(means).items()
+        term: noise.part(variance, effect_of(roots, term, num_axes))
+        for term, (variance, _) in moments.items()
     }
 
 
@@ -117,23 +129,6 @@ def effect_of(means: Array, term: tuple[int, ...], num_axes: int) -> Array:
     for axis in term:
         effect = effect - effect.mean(axis=axis, keepdims=True)
     return np.broadcast_to(effect, means.shape)
-
-
-def decompose(means: Array) -> dict[tuple[int, ...], tuple[float, int]]:
-    """(V_u, df_u) of the main effects and two-way interactions of cell means (L_1, ..., L_d); ()
-    holds the rest.
-
-    effect_u = the means averaged over the axes not in u, centred along every axis of u.
-    """
-    out, num_axes = {}, means.ndim
-    for term in [u for order in (1, 2) for u in combinations(range(num_axes), order)]:
-        if freedom := int(np.prod([means.shape[axis] - 1 for axis in term])):
-            out[term] = float(np.mean(np.square(effect_of(means, term, num_axes)))), freedom
-    rest = means.size - 1 - sum(freedom for _, freedom in out.values())
-    if num_axes > 2 and rest > 0:
-        left = float(np.var(means)) - sum(share for share, _ in out.values())
-        out[()] = max(left, 0.0), rest
-    return out
 
 
 def anova(
@@ -315,15 +310,13 @@ def cell_noise(
     )
     squares, known = noise_variance(still[:, None, :]), counts > 1
     is_uneven = not is_even(squares[known], counts[known] - 1)
+    variances = np.where(known & is_uneven, squares, residual)
     if is_uneven or len(own) < num:
-        scale = np.ones(len(own))
-        if is_uneven:
-            scale = np.sqrt(np.where(known, squares, residual) / residual)
         roots = np.zeros((num, len(own)))
-        roots[rows, codes] = scale[codes]
+        roots[rows, codes] = np.sqrt(variances / residual)[codes]
         plain = replace(plain, roots=roots)
     if is_uneven:
-        sums = np.where(known, squares, residual) * (counts - 1)
+        sums = variances * (counts - 1)
         left = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
         return replace(plain, freedom=left, notes=(note(Reason.UNEVEN_CELLS),))
     return plain

@@ -211,9 +211,10 @@ def tuned_difference(a: Sweep, b: Sweep) -> tuple[dict[str, Any], Note | None, l
     nothing = Reason.SAME_SCORES if abs(evidence.estimate) < EPSILON else Reason.NO_NOISE
     silent = None if np.isfinite(evidence.se) else note(nothing)
     why = note(Reason.ONE_SEED) if num < 2 else silent
-    pairs = {"num_pairs": num_pairs} if num_pairs else {}
+    pairs: dict[str, Any] = {"num_pairs": num_pairs} if num_pairs else {}
     pairs |= {"fresh_seeds": len(shared) if len(shared) >= FEWEST_FRESH else 0}
-    return _row(evidence, values, a.sign, num) | at | pairs, why, notes
+    pairs |= {"num_seeds": num, "value_a": a.sign * values[0], "value_b": a.sign * values[1]}
+    return evidence.with_needs(float(num)) | {"fixed": True} | at | pairs, why, notes
 
 
 def why_no_best(sweep: Sweep) -> Note:
@@ -221,17 +222,6 @@ def why_no_best(sweep: Sweep) -> Note:
     if not sweep.measured.alive.any():
         return sweep.no_score or note(Reason.NO_SCORE)
     return note(Reason.NO_WHOLE_CONFIG, seeds=sweep.planned_seeds)
-
-
-def _row(
-    evidence: Evidence, values: tuple[float, float], sign: float, seeds: int
-) -> dict[str, Any]:
-    names = ("estimate", "low", "high", "p", "detectable")
-    row = {name: getattr(evidence, name) for name in names}
-    row |= {"images": evidence.images_deciding(float(seeds)), "over_images": bool(evidence.images)}
-    row |= {"value_a": sign * values[0], "value_b": sign * values[1], "num_seeds": seeds}
-    row |= {"side": int(evidence.low > 0) - int(evidence.high < 0), "fixed": True}
-    return row | {"needed": evidence.repeats_needed(float(seeds))}
 
 
 def _by_noise(estimate: float, tables: tuple[Array, Array], *, by_seed: bool) -> Evidence:

@@ -24,9 +24,8 @@ from clsweep.analysis.spread import spread_of_means
 
 NUM_RESAMPLES = 2000  # of a small table: 50 lie beyond each end of an interval
 DRAWS_SEED = 0  # of every draw: the same trials give the same numbers
-_DRAWN_SCORES = (
-    1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
-)
+# scores drawn for one table; it sets the number of resamples of a large one
+_DRAWN_SCORES = 1_000_000
 CHUNK_SCORES = 400_000  # scores held at once
 FEWEST = 24  # resamples of the largest tables
 FEW_RESAMPLES = 200  # resamples that are too few for percentiles: their standard deviation instead

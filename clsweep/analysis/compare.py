@@ -178,7 +178,8 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     a, b = counted_alike(a, b)
     blank: dict[str, Any] = dict.fromkeys(COMPARISON_COLUMNS, np.nan) | dict.fromkeys(_TEXT, "")
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
-    if stat == "mean" and by is None and all(map(_is_one, (a, b))):  # both senses are one
+    lone = [len(x.configs) == 1 and not (x.too_few or x.num_failed) for x in (a, b)]
+    if stat == "mean" and by is None and all(lone):  # both senses are one
         a, b, stat = replace(a, fresh={}), replace(b, fresh={}), _TUNED
     if stat == _TUNED and not (a.seeds_apart or b.seeds_apart):
         row, why, notes = tuned_difference(a, b)
@@ -214,17 +215,6 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     return rows
 
 
-def _is_one(sweep: Sweep) -> bool:
-    """True for one setting, all that is planned, of which no seed failed."""
-    return len(sweep.configs) == 1 and not (sweep.too_few or sweep.num_failed)
-
-
-def _bounds(evidence: Evidence) -> dict[str, Any]:
-    names = ("estimate", "low", "high", "p", "p_min", "detectable")
-    side = int(evidence.low > 0) - int(evidence.high < 0)
-    return {name: getattr(evidence, name) for name in names} | {"side": side}
-
-
 def _mean(part: Pairing, whole: Pairing) -> tuple[dict[str, Any], Note | None, list[Note]]:
     evidence, repeats = mean_difference(part, whole)
     sides, why = (part.a.scores, part.b.scores), None
@@ -234,12 +224,9 @@ def _mean(part: Pairing, whole: Pairing) -> tuple[dict[str, Any], Note | None, l
             why = note(Reason.SAME_SCORES)
         if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
             why = note(Reason.ONE_SEED)
-    needed = evidence.repeats_needed(repeats)
+    row = evidence.with_needs(repeats, fixed=part.fixed) | {"p_min": evidence.p_min}
     value_a, value_b = mean_levels(part, whole)
-    row = {**_bounds(evidence), "value_a": value_a, "value_b": value_b, "needed": needed}
-    row["images"] = evidence.images_deciding(repeats) if part.fixed else 0
-    row["over_images"] = bool(evidence.images) and part.fixed
-    return row, why, []
+    return row | {"value_a": value_a, "value_b": value_b}, why, []
 
 
 def _spread(
@@ -270,14 +257,12 @@ def _spread(
         reach = best - within - rounding(means)
         return np.asarray((means >= reach[..., None]).mean(axis=-1))
 
-    both: list[Callable[[Array, bool], Array]] = []
-    for side, table in zip((part.a, part.b), sides, strict=True):
+    def measure(side: Side, table: Array) -> Callable[[Array, bool], Array]:
         if stat == "std":
-            both.append(partial(log_sd_star, of_images=spread_of(side.images)))
-            continue
-        lucky = selection_bias(table, image_parts(side.images))
-        both.append(partial(share_within, lucky=lucky))
-    measures: Measures = (both[0], both[1])
+            return partial(log_sd_star, of_images=spread_of(side.images))
+        return partial(share_within, lucky=selection_bias(table, image_parts(side.images)))
+
+    measures: Measures = measure(part.a, sides[0]), measure(part.b, sides[1])
     effect = partial(spread_effect, *sides, measures, paired=part.paired, fixed=part.fixed, rng=rng)
     evidence = _spread_over_images(part, sides, measures, effect)
     values = [float(of(side, False)) for of, side in zip(measures, sides, strict=True)]
@@ -286,7 +271,7 @@ def _spread(
         values = [
             float(spread_statistics(x, within=within, parts=parts)["share"]) for x, parts in tables
         ]
-    row = _bounds(evidence) | dict(zip(("value_a", "value_b"), values, strict=True))
+    row = evidence.columns | {"p_min": evidence.p_min, "value_a": values[0], "value_b": values[1]}
     if stat == "within":
         estimate = values[0] - values[1]
         low, high = min(row["low"], estimate), max(row["high"], estimate)

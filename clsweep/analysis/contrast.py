@@ -153,13 +153,15 @@ def _row(named: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dic
     evidence, notes = x.evidence, x.notes
     row: dict[str, Any] = dict.fromkeys(CONTRAST_COLUMNS, np.nan)
     row |= {n: getattr(named, n) for n in ("metric", "what", "margin", "published", "added_after")}
-    row |= {n: getattr(evidence, n) for n in ("estimate", "low", "high", "p", "detectable")}
-    row |= _corrected(evidence, p["steps"])
+    row |= evidence.columns
+    half = evidence.half_at(2 * TAIL / p["steps"])  # at level 1 - .05 / steps
+    low, high = evidence.estimate - half, evidence.estimate + half
+    row |= {"low_holm": low, "high_holm": high}
     sought = named.published if abs(named.published) > 0 else evidence.estimate
     row["room"] = x.room[sought > 0]
     row |= {"contrast": named.name, "objective": named.of[0], "num_seeds": x.num_seeds}
     row |= {"p_holm": p["p"], "p_margin": p["p_margin"], "p_published": p["p_published"]}
-    low, high = row["low_holm"], row["high_holm"]  # no verdict against what stands beside it
+    # no verdict against what stands beside it
     row["shown"] = p["p"] <= _LARGEST_P and (low > 0 or high < 0)
     within, holds = max(-low, high) < named.margin, low <= named.published <= high
     row |= {"equivalent": p["p_margin"] <= _LARGEST_P and within}
@@ -176,12 +178,6 @@ def _row(named: Contrast, x: _Estimate, p: Mapping[str, float], num: int) -> dic
         if not x.configs and (images := evidence.images_deciding(float(repeats))):
             notes = (*notes, note(Reason.IMAGES_DECIDE, images=images))
     return row | noted(*notes, why=x.why)
-
-
-def _corrected(evidence: Evidence, steps: float) -> dict[str, float]:
-    """The interval at level 1 - .05 / steps."""
-    half = evidence.half_at(2 * TAIL / steps)
-    return {"low_holm": evidence.estimate - half, "high_holm": evidence.estimate + half}
 
 
 def _p_margin(evidence: Evidence, margin: float) -> float:
@@ -219,25 +215,26 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
             return _nothing(note(Reason.OPEN_SETTINGS, lost=lost, configs=int(rows.sum())).of(name))
         own = weights.setdefault(name, np.zeros(len(rows)))
         own += np.where(rows, sign / rows.sum(), 0.0)
-    parts = [_Part.of(named[name], own) for name, own in weights.items() if own.any()]
+    rows_of = {name: np.flatnonzero(own) for name, own in weights.items() if own.any()}
+    parts = [_Part(named[name], rows, weights[name][rows]) for name, rows in rows_of.items()]
     if not parts:
         return _nothing(note(Reason.SAME_SETTINGS))
     is_grid = all(part.sweep.is_grid for part in parts)
-    total = _of_grid(parts) if is_grid else _of_sample(parts)
+    estimate, variances, num_seeds = _of_grid(parts) if is_grid else _of_sample(parts)
     notes = tuple(each.of(p.sweep.objective) for p in parts for each in p.sweep.failures)
     scale = max(float(rounding(part.scores.reshape(-1))) for part in parts)
-    estimate, variance = parts[0].sweep.sign * total.estimate, sum(v for v, _ in total.parts)
+    estimate *= parts[0].sweep.sign
     room = _room(named_contrast, named, sweeps, estimate)
-    if not variance**0.5 > scale:
-        why = Reason.ONE_SEED if is_grid and total.num_seeds < 2 else Reason.NO_NOISE
-        why = Reason.NO_DIFFERENCE if total.parts and abs(estimate) <= scale else why
-        return _Estimate(Evidence(estimate), total.num_seeds, note(why), notes, room=room)
-    evidence = Evidence.of_parts(estimate, total.parts)
+    if not sum(variance for variance, _ in variances) ** 0.5 > scale:
+        why = Reason.ONE_SEED if is_grid and num_seeds < 2 else Reason.NO_NOISE
+        why = Reason.NO_DIFFERENCE if variances and abs(estimate) <= scale else why
+        return _Estimate(Evidence(estimate), num_seeds, note(why), notes, room=room)
+    evidence = Evidence.of_parts(estimate, variances)
     if images := stack_effects([p.sweep.images and p.sweep.images.rows(p.rows) for p in parts]):
         every = np.concatenate([part.weights for part in parts])
         evidence = evidence.over_images(float(images.variance(every)), images.num - 1.0)
     configs = 0 if is_grid else min(len(part.rows) for part in parts)
-    return _Estimate(evidence, total.num_seeds, None, notes, configs, room)
+    return _Estimate(evidence, num_seeds, None, notes, configs, room)
 
 
 def _room(
@@ -265,11 +262,6 @@ class _Part:
     rows: NDArray[np.intp]
     weights: Array
 
-    @classmethod
-    def of(cls, sweep: Sweep, weights: Array) -> _Part:
-        rows = np.flatnonzero(weights)
-        return cls(sweep, rows, weights[rows])
-
     @property
     def scores(self) -> Array:
         """(k, S)"""
@@ -296,17 +288,9 @@ def _equal(column: pd.Series[Any], value: Any) -> NDArray[np.bool_]:
     return np.asarray(column.astype(str).str.lower() == str(value).lower())
 
 
-@dataclass(frozen=True)
-class _Sum:
-    """A contrast, larger is better, the parts of its variance, and the seeds that it rests on."""
-
-    estimate: float
-    parts: Parts
-    num_seeds: int = 1
-
-
-def _of_grid(parts: Sequence[_Part]) -> _Sum:
-    """Of a whole space: seeds are blocks.
+def _of_grid(parts: Sequence[_Part]) -> tuple[float, Parts, int]:
+    """A contrast, larger is better, the parts of its variance, and the seeds that it rests on. Of a
+    whole space seeds are blocks.
 
     Within one objective, what a seed does to all cancels: the variance is that of the residual of
     the configurations compared (`Noise.of_sum`), with (k - 1) (S - 1) degrees of freedom. Between
@@ -330,7 +314,7 @@ def _of_grid(parts: Sequence[_Part]) -> _Sum:
         fewest = min(fewest, *(float(np.median(noise.counts)) for noise in noises))
         terms.append(_parts_of(noises, weights))
     merged = [satterthwaite(part[at : at + 1][0] for part in terms if part[at:]) for at in (0, 1)]
-    return _Sum(estimate, [each for each in merged if each[1] > 0], int(fewest))
+    return estimate, [each for each in merged if each[1] > 0], int(fewest)
 
 
 def _comparable(tables: Sequence[Array]) -> list[Array]:
@@ -357,14 +341,14 @@ def _parts_of(noises: Sequence[Noise], weights: Sequence[Array]) -> Parts:
     return difference_parts(noises[0], noises[1], weights[0], weights[1])
 
 
-def _of_sample(parts: Sequence[_Part]) -> _Sum:
-    """Of a sample of the space the configurations are noise too, beside what a seed does to all.
-    Objectives that tried the same settings are paired by them.
+def _of_sample(parts: Sequence[_Part]) -> tuple[float, Parts, int]:
+    """The same of a sample of the space: its configurations are noise too, beside what a seed does
+    to all. Objectives that tried the same settings are paired by them.
     """
-    whole = _of_grid(parts)
+    estimate, variances, num_seeds = _of_grid(parts)
     is_within = all(abs(part.weights.sum()) < 1e-9 for part in parts)
-    by_seeds = [] if is_within else whole.parts[:1]  # the settings' spread holds the residual
-    return _Sum(whole.estimate, [*_settings_parts(parts), *by_seeds], whole.num_seeds)
+    by_seeds = [] if is_within else variances[:1]  # the settings' spread holds the residual
+    return estimate, [*_settings_parts(parts), *by_seeds], num_seeds
 
 
 def _settings_parts(parts: Sequence[_Part]) -> Parts:

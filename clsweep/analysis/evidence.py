@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -64,6 +65,19 @@ class Evidence:
         half, p = square_and_add(parts), _tail(estimate, *parts)
         low, high = estimate - half, estimate + half
         return cls(estimate, low, high, p, 0.0, variance**0.5, freedom, parts=parts)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Those of a row about it; side: 1 where the interval lies above 0, -1 below, else 0."""
+        names = ("estimate", "low", "high", "p", "detectable")
+        side = int(self.low > 0) - int(self.high < 0)
+        return {name: getattr(self, name) for name in names} | {"side": side}
+
+    def with_needs(self, repeats: float, *, fixed: bool = True) -> dict[str, Any]:
+        """`columns`, and what it takes to find it; fixed: the repeats are seeds, not settings."""
+        images = self.images_deciding(repeats) if fixed else 0
+        is_over, needed = bool(self.images) and fixed, self.repeats_needed(repeats)
+        return self.columns | {"images": images, "over_images": is_over, "needed": needed}
 
     @property
     def turned(self) -> Evidence:

@@ -104,23 +104,19 @@ def _of_sample(part: Pairing, whole: Pairing) -> tuple[float, Parts]:
     sides = part.a.scores, part.b.scores
     if not part.paired:
         means = [row_means(side) for side in sides]
-        parts = [satterthwaite(_of_draws(*x) for x in zip(means, sides, strict=True))]
-        return float(means[0].mean() - means[1].mean()), [*parts, _seed_part(whole)]
+        own = satterthwaite(_of_draws(*x) for x in zip(means, sides, strict=True))
+        noises = _noises(whole)
+        evenly = [np.full(len(x.means), 1.0 / len(x.means)) for x in noises]
+        by_seeds = satterthwaite(x.of_seeds for x in noises)
+        if whole.same_seeds:
+            by_seeds = difference_parts(*noises, *evenly)[0]
+        return float(means[0].mean() - means[1].mean()), [own, by_seeds]
     apart = row_means(sides[0]) - row_means(sides[1])
     parts = [_of_draws(apart, np.hstack(sides))]
     if part.crossed and len(whole.a.scores) > 1:
         noise = noise_of(whole.a.scores - whole.b.scores, by_seed=True)
         parts.append(noise.of_seeds)
     return float(apart.mean()), parts
-
-
-def _seed_part(whole: Pairing) -> tuple[float, float]:
-    """The variance of a difference of unpaired samples that is of the seeds."""
-    a, b = _noises(whole)
-    if not whole.same_seeds:
-        return satterthwaite(x.of_seeds for x in (a, b))
-    evenly = [np.full(len(x.means), 1.0 / len(x.means)) for x in (a, b)]
-    return difference_parts(a, b, *evenly)[0]
 
 
 def _of_draws(values: Array, scores: Array) -> tuple[float, float]:

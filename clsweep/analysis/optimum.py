@@ -318,19 +318,22 @@ class _Fit:
         ends, freedom = np.stack([low, high]), sweep.noise.freedom
         return Curves(self.at, self.labels, x, t, ends, best, level, freedom, fits=False)
 
-    def _columns(self, x: Array, used: NDArray[np.bool_], common: Sequence[int]) -> Array:
-        """The design (n, columns): of x and of x^2 those of each level, or of b and c, and those
-        of the powers that levels have in common.
-        """
-        more = [x**power for power in common]
+    def _bases(self, codes: Codes, y: Array) -> tuple[Array, Array]:
+        """Columns that b and c are sums of, and those of a: of each level, or powers of y."""
         if self.is_smooth:
-            y = self.y[used] - self.y.mean()
-            own = [part for power in (1, 2) for part in (x**power, x**power * y)]
-            levels = np.column_stack([y**power for power in range(4)])
-        else:
-            levels = np.eye(len(self.at))[self.codes[used]]
-            own = [part for power in (1, 2) for part in (x[:, None] ** power * levels).T]
-        return np.column_stack([*own, *more, levels, self.others[used]])
+            powers = np.column_stack([(y - self.y.mean()) ** power for power in range(4)])
+            return powers[:, :2], powers
+        levels = np.eye(len(self.at))[codes]
+        return levels, levels
+
+    def _columns(self, x: Array, used: NDArray[np.bool_], common: Sequence[int]) -> Array:
+        """The design (n, columns): of x and of x^2 those of b and c, those of the powers that
+        levels have in common, and those of a and of the other hyperparameters.
+        """
+        own, levels = self._bases(self.codes[used], self.y[used])
+        more = [x[:, None] ** power * own for power in (1, 2)]
+        more += [x[:, None] ** power for power in common]
+        return np.column_stack([*more, levels, self.others[used]])
 
     def _fitted(self, used: NDArray[np.bool_]) -> tuple[Curves | Note, float]:
         """The curves of these configurations, and the p-value that they fit."""
@@ -348,23 +351,19 @@ class _Fit:
             return note(Reason.ONE_SEED), 1.0
         if not scale.max() > 1e-20 * np.square(sweep.means).max():
             return note(Reason.NO_NOISE), 1.0
-        takes = np.zeros((num, 2 + len(common), len(coefs)))
-        for power in (0, 1):
-            if self.is_smooth:
-                takes[:, power, 2 * power] = 1.0
-                takes[:, power, 2 * power + 1] = self.at - self.y.mean()
-            else:
-                takes[range(num), power, range(power * num, (power + 1) * num)] = 1.0
-        if common:
-            takes[:, 2, 4 if self.is_smooth else 2 * num] = 1.0
+        own, levels = self._bases(np.arange(num), self.at)
+        takes, column = np.zeros((num, 2 + len(common), len(coefs))), 2 * own.shape[1]
+        takes[:, 0, : column // 2] = takes[:, 1, column // 2 : column] = own
+        takes[:, 2:, column : column + len(common)] = 1.0
         covariance = (inverse * scale) @ inverse.T
         covariances = takes @ covariance @ takes.transpose(0, 2, 1)
         low, high = (np.array([end(part) for part in parts]) for end in (np.min, np.max))
-        middle = self._middle(used, coefs[(4 if self.is_smooth else 2 * num) + len(common) :])
+        # at the centre of x, and at the mean of the other hyperparameters
+        a, of_others = np.split(coefs[column + len(common) :], [levels.shape[1]])
+        middle = levels @ a + self.others[used].mean(axis=0) @ of_others
         of = (self.at, self.labels, low, high, takes @ coefs, covariances)
         if not common:
             return _curves(*of, middle, centre, freedom), p
-        column = 4 if self.is_smooth else 2 * num
         own = takes @ (covariance[:, column] / np.sqrt(covariance[column, column]))
         rest, given = covariances - own[:, :, None] * own[:, None, :], []
         for offset in OFFSETS:
@@ -372,16 +371,6 @@ class _Fit:
             each = _curves(*of[:4], moved, rest, middle, centre, freedom)
             given.append((offset, each.t, each.ends))
         return replace(_curves(*of, middle, centre, freedom), given=tuple(given)), p
-
-    def _middle(self, used: NDArray[np.bool_], coefs: Array) -> Array:
-        """(K,) the curves at their centre, at the mean of the other hyperparameters; `coefs` of the
-        levels and of these.
-        """
-        mean = self.others[used].mean(axis=0)
-        if not self.is_smooth:
-            return coefs[: len(self.at)] + mean @ coefs[len(self.at) :]
-        y = self.at - self.y.mean()
-        return np.asarray(y[:, None] ** np.arange(4) @ coefs[:4] + mean @ coefs[4:])
 
     def _noise(
         self,

@@ -28,8 +28,6 @@ def smallest_effects(
     alpha = (1.0 - CONFIDENCE) / num_tests
     freedom = (num_seeds - 1.0) * (sum(sizes) - 1 if within else 1)
     se = (sum(1.0 / size for size in sizes) / num_seeds) ** 0.5
-    detected, ruled_out = (
-        special.stdtrit(freedom, 1.0 - tail) + special.stdtrit(freedom, power)
-        for tail, power in ((alpha / 2, POWER), (alpha / 2, (1.0 + POWER) / 2))
-    )
-    return float(detected * se), float(ruled_out * se)
+    tail = special.stdtrit(freedom, 1.0 - alpha / 2)
+    detected, ruled_out = special.stdtrit(freedom, [POWER, (1.0 + POWER) / 2])
+    return float((tail + detected) * se), float((tail + ruled_out) * se)

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis.array_types import Array
 from clsweep.analysis.sweep import (
     ADAPTIVE_SAMPLERS,
     ANYWHERE,
@@ -95,8 +94,6 @@ def _raced_alike(sweeps: Sequence[Sweep]) -> list[Sweep]:
     """The sweeps with the seeds that a race did not give to every space of their study."""
     studies = [sweep.objective.rpartition("/")[0] for sweep in sweeps]
     raced = {(study, x) for study, sweep in zip(studies, sweeps, strict=True) for x in sweep.raced}
-    if not raced:
-        return list(sweeps)
     return [
         replace(sweep, raced=tuple(x for x in sweep.seeds.tolist() if (study, x) in raced))
         for study, sweep in zip(studies, sweeps, strict=True)
@@ -117,7 +114,12 @@ def _check_options(mode: str, failed_as: str, chance: float | None) -> None:
 
 def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
     labels = [*LABEL_KEYS, "status", "sampler"]
-    check_columns(trials, *labels, metric, *params)
+    columns = [str(name) for name in trials.columns]
+    for name in (*labels, metric, *params):
+        if name not in columns:
+            raise ValueError(
+                f"trials: no column {name!r}.{nearest(name, columns)} Columns: {', '.join(columns)}"
+            )
     if trials.empty:
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
@@ -165,7 +167,6 @@ class _Options:
         samplers = tuple(map(str, group["sampler"].unique()))
         scales = {n: self.scales.get(n) or scale_of(settings[n], samplers) for n in swept}
 
-        scores, failed, limits = self._scored(group, rows, columns)
         skipped, stopped = (group["status"].to_numpy() == each for each in ("skipped", "stopped"))
         return Sweep(
             objective=objective,
@@ -175,8 +176,6 @@ class _Options:
             configs=np.asarray(configs),
             seeds=np.asarray(seeds),
             settings=settings,
-            scores=scores,
-            failed=failed,
             samplers=samplers,
             num_trials=int((~skipped).sum()),
             num_skipped=int(skipped.sum()),
@@ -188,7 +187,7 @@ class _Options:
                 for name in swept
                 if encloses(self.bounds.get(name), settings[name], scales[name])
             },
-            limits=limits,
+            **self._scored(group, rows, columns),
             constants={
                 name: group[name].iloc[0]
                 for name in self.every
@@ -196,10 +195,8 @@ class _Options:
             },
         )
 
-    def _scored(
-        self, group: pd.DataFrame, rows: Any, columns: Any
-    ) -> tuple[Array, NDArray[np.bool_], tuple[float, float]]:
-        """(configurations, seeds) scores, larger is better; which failed; the metric's limits."""
+    def _scored(self, group: pd.DataFrame, rows: Any, columns: Any) -> dict[str, Any]:
+        """`scores`, `failed` and `limits` of a `Sweep`."""
         status = group["status"].to_numpy(dtype=object)
         score = pd.to_numeric(group[self.metric]).to_numpy(dtype=float, na_value=np.nan)
         # A failed trial's leftover value and an infinity are no score. Nor is what the other trials
@@ -215,7 +212,8 @@ class _Options:
         failed = np.zeros(scores.shape, dtype=bool)
         failed[rows[is_failed], columns[is_failed]] = True
         is_within = np.array_equal(np.clip(score[scored], *self.limits), score[scored])
-        return scores, failed, self.limits if is_within else ANYWHERE
+        limits = self.limits if is_within else ANYWHERE
+        return {"scores": scores, "failed": failed, "limits": limits}
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:
@@ -234,16 +232,6 @@ def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, con
 def _are_equal(a: NDArray[Any], b: Any) -> NDArray[np.bool_]:
     """Equal numbers; a missing one is equal to a missing one."""
     return (a == b) | ((a != a) & (b != b))
-
-
-def check_columns(trials: pd.DataFrame, *names: str) -> None:
-    """Raises ValueError where `trials` lacks one of these."""
-    columns = [str(name) for name in trials.columns]
-    for name in names:
-        if name not in columns:
-            raise ValueError(
-                f"trials: no column {name!r}.{nearest(name, columns)} Columns: {', '.join(columns)}"
-            )
 
 
 SCALES = ("log", "linear", "category")

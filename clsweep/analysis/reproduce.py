@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.array_types import Array
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.display.numbers import setting
@@ -96,18 +95,6 @@ class Printed:
         return {str(name): group.to_dict("records") for name, group in groups}
 
 
-def half_widths(scores: Array, row: int, *, spread: float, rounding: float) -> tuple[float, float]:
-    """Of the intervals of one mean of a table (n, S), NaN = no score, of which each row has one,
-    and of it less a printed number, with its spread (NaN: that of a seed) and the size of its last
-    decimal. NaN without noise.
-    """
-    noise = noise_of(scores, by_seed=True)
-    known = rounding**2 / 12 + (0.0 if math.isnan(spread) else spread**2)
-    of_mean = float(noise.half_widths[row])
-    apart = float(noise.over(1.0 / noise.counts + math.isnan(spread), known)[row])
-    return (of_mean, apart) if of_mean > 0 else (math.nan, math.nan)
-
-
 def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     """One row per printed number: paper, item, objective, dataset, encoder, the settings, metric
     and `REPRODUCE_COLUMNS`.
@@ -170,7 +157,12 @@ def _measured(row: Mapping[Any, Any], printed: Printed, trial: Mapping[str, Any]
     table = frame.dropna().pivot_table(index="config", columns="seed", values=row["metric"])
     scores, at = table.to_numpy(dtype=float), table.index.tolist().index(trial["config"])
     mean, num = float(np.nanmean(scores[at])), int(np.isfinite(scores[at]).sum())
-    half, half_apart = half_widths(scores, at, spread=row["spread"], rounding=row["rounding"])
+    noise, is_unknown = noise_of(scores, by_seed=True), math.isnan(row["spread"])
+    half, known = float(noise.half_widths[at]), row["rounding"] ** 2 / 12
+    known += 0.0 if is_unknown else row["spread"] ** 2
+    half_apart = float(noise.over(1.0 / noise.counts + is_unknown, known)[at])
+    if not half > 0:  # no noise is seen
+        half = half_apart = math.nan
     columns: dict[str, Any] = {"measured": mean, "num_seeds": num}
     columns |= {"low": mean - half, "high": mean + half}
     if not (cells := _cells(row, printed)):

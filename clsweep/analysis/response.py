@@ -50,7 +50,6 @@ class Response:
         failing: (rows,) bool, more than half of the trials failed.
         unknown: (rows,) bool, rows with a configuration that is `Sweep.unknown`.
         binned: whether a row is a bin.
-        of_seeds: whether a column is a seed.
         balanced: whether all rows rest on the same settings of the other hyperparameters, or a fair
             sample of them.
         notes: what the table is made of.
@@ -70,7 +69,6 @@ class Response:
     failing: NDArray[np.bool_]
     unknown: NDArray[np.bool_]
     binned: bool = False
-    of_seeds: bool = True
     balanced: bool = True
     notes: tuple[Note, ...] = ()
     images: ImageEffects | None = None
@@ -103,11 +101,6 @@ class Response:
         scores = self.scores.copy()
         scores[moves] = self.blocks.without(self.scores[moves])
         return scores
-
-    @property
-    def residual_freedom(self) -> float:
-        """The part of the noise's degrees of freedom that the seeds' effects leave."""
-        return 1.0 - 1.0 / int(self.alive.sum()) if self.blocks else 1.0
 
 
 def _by_value(means: Array, levels: Codes, num: int) -> Array:
@@ -158,7 +151,6 @@ def respond(sweep: Sweep, param: str) -> Response:
         np.bincount(levels, each, num)
         for each in (sweep.failed.sum(axis=1), sweep.num_measured, sweep.unknown)
     )
-    of_seeds = sweep.samplers == ("grid",) and bool(np.isfinite(table).all())
     return Response(
         param,
         regions.named.__getitem__,
@@ -170,7 +162,6 @@ def respond(sweep: Sweep, param: str) -> Response:
         failing=num_failed > num_measured,
         unknown=unknown > 0,
         binned=regions.is_binned,
-        of_seeds=of_seeds,
         balanced=weights is None or weights.balanced,
         notes=tuple(notes),
         images=images and images.rows(sweep.alive).averaged(levels[sweep.alive], num),
@@ -217,7 +208,8 @@ def band(table: Response, *, within: float) -> dict[str, Any]:
     variance = float(noise_variance(table.still[rows][usable]))
     columns["level_noise"] = float(np.sqrt(variance / mean_seeds(scores)))
     tail = (1 - CONFIDENCE) / (len(scores) - 1)
-    quantile = float(special.stdtrit(freedom * table.residual_freedom, 1 - tail))
+    left = 1.0 - 1.0 / int(table.alive.sum()) if table.blocks else 1.0  # by the seeds' effects
+    quantile = float(special.stdtrit(freedom * left, 1 - tail))
     spread = variance * (1 / counts + 1 / counts.min())
     if table.images:
         images = table.images.rows(rows[usable])

@@ -191,16 +191,22 @@ def _columns(point: Mapping[str, Any], bounds: Mapping[str, Any], sweep: Sweep) 
 
 def statistic_intervals(sweep: Sweep, table: Response, within: float) -> Bounds:
     """The intervals of a table's statistics. Seeds are blocks: what one gives to all rows is taken
-    out, and widens the intervals of levels by its own (`square_and_add`).
+    out, and widens the intervals of levels by its own (`square_and_add`). On a grid that of the
+    mean is by the seeds alone (`Noise.parts`).
     """
     values = in_resample_order(drop_nan_columns(table.still[table.alive]))
     images = table.images and table.images.rows(table.alive)
     parts, population = image_parts(images), table.sampled and not table.param
     bounds = spread_intervals(values, population=population, within=within, parts=parts)
-    if bounds and table.noise:
-        bounds |= _levels_by_seeds(
-            bounds, table, sweep, float(row_means(values).mean()), population
-        )
+    if bounds and (noise := table.noise):
+        more = float(half_width(*noise.of_seeds))
+        bounds |= {name: widened(*bounds[name], more) for name in _LEVELS}
+        if not population:
+            evenly, weights = table.alive / int(table.alive.sum()), table.weights
+            by_noise = weights.parts(sweep, evenly) if weights else noise.parts(evenly[table.alive])
+            half = square_and_add(part for part in by_noise if part[1] > 0)
+            mean = float(row_means(values).mean())
+            bounds["mean"] = mean - half, mean + half
     if bounds and images:
         low, high = spread_without(bounds["sd_star"], images.spread)
         bounds["sd_star"] = float(low), float(high)
@@ -212,26 +218,6 @@ def statistic_intervals(sweep: Sweep, table: Response, within: float) -> Bounds:
             bounds[name] = bounds[name][0], max(bounds[name][1], float(near[name]))
         bounds |= limited(bounds)
     return bounds
-
-
-def _levels_by_seeds(
-    bounds: Bounds, table: Response, sweep: Sweep, mean: float, population: bool
-) -> Bounds:
-    """The intervals of levels with what seeds give to all rows. On a grid that of the mean is by
-    the seeds alone (`Noise.parts`).
-    """
-    noise = table.noise
-    assert noise
-    more = float(half_width(*noise.of_seeds))
-    if population:
-        return {name: widened(*bounds[name], more) for name in _LEVELS}
-    evenly = table.alive / int(table.alive.sum())
-    parts = (
-        table.weights.parts(sweep, evenly) if table.weights else noise.parts(evenly[table.alive])
-    )
-    half = square_and_add(part for part in parts if part[1] > 0)
-    widest = {name: widened(*bounds[name], more) for name in _LEVELS}
-    return widest | {"mean": (mean - half, mean + half)}
 
 
 def shrunk_to_spread(values: Array, sd_star: float) -> Array:

@@ -19,7 +19,6 @@ phi_p^T:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import combinations, count
 from math import isqrt
 
@@ -33,7 +32,8 @@ NUM_REFITS = 12
 # with so many configurations the hyperparameters are all but known
 LARGE, NUM_REFITS_LARGE = 256, 4
 NUM_EXTRA = 160  # points beside the configurations through which the prior is drawn
-NUM_NODES = 32  # of Gauss-Legendre quadrature on a continuous axis
+# Places and shares of Gauss-Legendre quadrature on a continuous axis.
+NODES = np.polynomial.legendre.leggauss(32)
 NUM_INERT = 12  # refits with inert columns
 INERT_COLUMNS = 2
 INERT_SIZE = 128
@@ -54,7 +54,7 @@ class Integrals:
             (-margin * rng.exponential(), 1.0 + margin * rng.exponential())
             for margin in space.margins
         ]
-        places, shares = _gauss_legendre(NUM_NODES)
+        places, shares = NODES
         nodes = [
             (low + (high - low) * (places[:, None] + 1.0) / 2.0, shares / 2.0)
             if levels is None
@@ -200,11 +200,6 @@ def inert_totals(
             total = integrals.total_effect(num_params + place, drawn) / variance
             out[space.is_category[param]].append(float(total.mean()))
     return {kind: np.array(values) for kind, values in out.items()}
-
-
-@cache
-def _gauss_legendre(num: int) -> tuple[Array, Array]:
-    return np.polynomial.legendre.leggauss(num)
 
 
 def _extra(space: Space, rng: np.random.Generator) -> Array:

@@ -12,13 +12,8 @@ from clsweep.analysis.score_table import best_level, row_means, selection_bias, 
 from clsweep.analysis.spread import interquartile_mean, nearness, spread_of_means, spread_statistics
 
 # What cannot be below 0, and the most that it can be.
-_UPPER_LIMITS = {
-    "sd": np.inf,
-    "sd_star": np.inf,
-    "regret": np.inf,
-    "share": 1.0,
-    "tolerance_area": 1.0,
-}
+_UPPER_LIMITS = dict.fromkeys(("sd", "sd_star", "regret"), np.inf)
+_UPPER_LIMITS |= dict.fromkeys(("share", "tolerance_area"), 1.0)
 
 
 def spread_intervals(
@@ -77,9 +72,5 @@ def spread_intervals(
 
 def limited(bounds: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
     """The intervals that end at 0, and at 1 of shares."""
-    ends = {
-        name: np.clip(bounds[name], 0.0, most)
-        for name, most in _UPPER_LIMITS.items()
-        if name in bounds
-    }
+    ends = {n: np.clip(bounds[n], 0.0, most) for n, most in _UPPER_LIMITS.items() if n in bounds}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}

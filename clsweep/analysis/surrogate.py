@@ -24,10 +24,8 @@ They are fitted at their posterior mode, and `refits` draws them from their post
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import linalg, special
 from scipy.spatial import distance
@@ -95,12 +93,9 @@ def off_axis(sweep: Sweep) -> tuple[str, ...]:
 
 
 def _varied(sweep: Sweep) -> list[str]:
-    def num_values(column: pd.Series[Any]) -> int:
-        return column.nunique(dropna=False)
-
     tried = ((name, sweep.settings.loc[sweep.alive, name]) for name in sweep.params)
     # Most columns of a sample show it in two rows.
-    return [name for name, x in tried if num_values(x[:2]) > 1 or num_values(x) > 1]
+    return [n for n, x in tried if any(part.nunique(dropna=False) > 1 for part in (x[:2], x))]
 
 
 def ends_of(sweep: Sweep, name: str) -> tuple[float, float]:

@@ -86,7 +86,7 @@ def _expected(given: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     weights = _weights(len(sweep.configs), ks)
     point = _rising_curve(sweep, weights)
     # What a seed gives to all is added below.
-    draws, num = _draws(sweep, without_seeds(sweep.scores, sweep.silent), ks), len(sweep.configs)
+    draws, num = _draws(sweep, weights), len(sweep.configs)
     half = _half_width(draws)
     if len(draws) and not sweep.is_grid:  # with the t of so many
         half = half_width(draws.var(axis=0) * num / max(num - 1, 1), num - 1)
@@ -150,7 +150,7 @@ def _cost(given: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     ks = _list_of_k(len(sweep.configs))
     weights = _weights(len(sweep.configs), ks)
     point = _rising_curve(sweep, weights)
-    draws = _draws(sweep, without_seeds(sweep.scores, sweep.silent), ks)
+    draws = _draws(sweep, weights)
     parts = image_parts(given.images, given.alive)
     level = float(best_level(without_gaps(given.scores[given.alive]), parts))
     row["k_within"] = _first_k(ks, point, within)
@@ -246,10 +246,8 @@ def _rising_curve(sweep: Sweep, weights: Array) -> Array:
         return point
     levels = without_gaps(sweep.scores[sweep.alive])
     best = float(best_level(levels, image_parts(sweep.images, sweep.alive)))
-    point[[0, -1]] = (
-        row_means(levels).mean(),
-        best,
-    )  # as they are but for gaps in the folds and ties
+    # as they are but for gaps in the folds and ties
+    point[[0, -1]] = row_means(levels).mean(), best
     return np.clip(isotonic_regression(point).x, point[0], best)
 
 
@@ -288,12 +286,12 @@ def best_levels(tables: Array) -> Array:
     return _crossfit(tables, ranked)
 
 
-def _draws(sweep: Sweep, scores: Array, ks: NDArray[np.int64]) -> Array:
-    """Bootstrap (B, K) of the curve of its scores, larger is better; B = 0 without repeats."""
+def _draws(sweep: Sweep, weights: Array) -> Array:
+    """Bootstrap (B, K) of the curve less the seeds' shifts, larger is better; B = 0 of one seed."""
     if not sweep.has_repeats:
-        return np.empty((0, len(ks)))
-    weights = _weights(len(sweep.configs), ks)
-    tables = noisy_tables(drop_nan_columns(scores), redraw=not sweep.is_grid)
+        return np.empty((0, weights.shape[1]))
+    still = drop_nan_columns(without_seeds(sweep.scores, sweep.silent))
+    tables = noisy_tables(still, redraw=not sweep.is_grid)
     return np.concatenate([_curves(chunk, weights) for chunk in tables])
 
 
@@ -308,9 +306,7 @@ def _half_width(draws: Array) -> Array:
         return np.full(draws.shape[1:], np.nan)
     if len(draws) >= FEW_RESAMPLES:
         return np.asarray(np.quantile(np.abs(draws - draws.mean(axis=0)), CONFIDENCE, axis=0))
-    return np.asarray(
-        special.stdtrit(len(draws) - 1, (1 + CONFIDENCE) / 2) * draws.std(axis=0, ddof=1)
-    )
+    return np.asarray(half_width(draws.var(axis=0, ddof=1), len(draws) - 1))
 
 
 def find_default(

@@ -8,6 +8,7 @@ from scipy import stats
 from clsweep.analysis.fidelity import FIDELITY_COLUMNS, fidelity
 from clsweep.analysis.read_sweeps import read_sweeps
 from tests.analysis.draws import drawing
+from tests.analysis.truths import trials_of
 from tests.tiers import in_tiers
 
 NOISE = 0.3
@@ -33,19 +34,13 @@ def drawn(levels, num_seeds, shared, rng, size=1):
     return levels[:, :, None] + NOISE * own
 
 
-def sweep_and_curves(pair, **changes):
+def sweep_and_curves(pair):
     """The trials of (2, n, S) scores, half way and at the end, as the analysis takes them."""
-    rows = [
-        {"config": config, "seed": seed, "x": config, "early": pair[0, config, seed]}
-        | {"acc": pair[1, config, seed], "status": "finished"}
-        for config, seed in np.ndindex(pair.shape[1:])
-        if np.isfinite(pair[:, config, seed]).all()
-    ]
-    trials = pd.DataFrame(rows).assign(objective="a", sampler="grid", **changes)
-    [sweep] = read_sweeps(trials, metric="acc", params=["x"], mode="max")
-    ended = trials[trials["status"] == "finished"]
-    curves = ended.assign(epoch=LAST // 2, part=0.5, score=ended["early"])
-    return sweep, pd.concat([curves, ended.assign(epoch=LAST, part=1.0, score=ended["acc"])])
+    early, last = pair
+    trials = trials_of(last, objective="a", x=range(len(last)), early=early).dropna()
+    [sweep] = read_sweeps(trials, metric="acc", params=["x"])
+    curves = trials.assign(epoch=LAST // 2, part=0.5, score=trials["early"])
+    return sweep, pd.concat([curves, trials.assign(epoch=LAST, part=1.0, score=trials["acc"])])
 
 
 def expected(pair):

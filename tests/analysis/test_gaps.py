@@ -98,12 +98,10 @@ def test_one_missing_trial_moves_no_statistic_where_seeds_shift_all(name, sample
     shifted[0, level.argmin(), 0] = np.nan
 
     def answer(tables):
-        trials = [
-            trials_of(scores, sampler=sampler, tau=tau, b=b).assign(objective=objective)
-            for objective, scores in zip(("dcl", "other"), tables, strict=True)
-        ]
+        scores = dict(zip(("dcl", "other"), tables, strict=True))
+        trials = truths.trials_by(scores, sampler=sampler, tau=tau, b=b).dropna()
         with drawing(200):
-            return ASKED[name](read_sweeps(pd.concat(trials), metric="acc", params=["tau", "b"]))
+            return ASKED[name](read_sweeps(trials, metric="acc", params=["tau", "b"]))
 
     actual, expected = answer(shifted), answer(whole)
     numbers = [each for each in expected.select_dtypes("number") if not OF_NOISE.search(each)]

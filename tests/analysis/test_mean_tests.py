@@ -1,7 +1,6 @@
 """Comparisons on the tables that people have: uneven noise, copies, shifts, own seeds, failures."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -10,8 +9,8 @@ from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.region_winners import region_winners
 from tests.analysis.draws import drawing
-from tests.analysis.test_compare import compare, one, sweep
-from tests.analysis.truths import trials_of
+from tests.analysis.test_compare import both, compare, one, sweep
+from tests.analysis.truths import trials_by
 
 ENDS = ["estimate", "low", "high"]
 CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])
@@ -20,19 +19,12 @@ CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])
 def tables(rng, *, num=6, num_seeds=3, noise=1.0, shared=0.0):
     """Two objectives of one curve; `shared` of the variance is common to the rows of a seed."""
     out = []
-    for name in "ab":
+    for _ in "ab":
         own, common = rng.normal(0, 1, (num, num_seeds)), rng.normal(0, 1, num_seeds)
         errors = np.sqrt(1 - shared) * own + np.sqrt(shared) * common
         level = 70 + np.resize(CURVE, num)
-        scores = level[:, None] + np.reshape(noise, (-1, 1)) * errors
-        out.append(sweep(name, scores, tau=range(num)))
-    return out
-
-
-def trials(tables):
-    """The trials of objectives from {name: scores (n, S)}, NaN = failed."""
-    frames = [trials_of(x, objective=name, tau=range(len(x))) for name, x in tables.items()]
-    return pd.concat(frames, ignore_index=True)
+        out.append(level[:, None] + np.reshape(noise, (-1, 1)) * errors)
+    return both(out)
 
 
 @pytest.mark.slow
@@ -50,9 +42,7 @@ def test_copies_of_an_inert_hyperparameter_count_once():
     rng = np.random.default_rng(2)
     base = [rng.normal(70, 1, (6, 3)) for _ in "ab"]
     grid = {"tau": np.repeat(range(6), 3), "inert": np.tile(range(3), 6)}
-    once = one(*(sweep(*side, tau=range(6)) for side in zip("ab", base, strict=True)))
-    copies = zip("ab", np.repeat(base, 3, axis=1), strict=True)
-    thrice = one(*(sweep(*side, **grid) for side in copies))
+    once, thrice = one(*both(base)), one(*both(np.repeat(base, 3, axis=1), **grid))
     assert list(thrice[[*ENDS, "p"]]) == pytest.approx(list(once[[*ENDS, "p"]]))
     # Inert on one side alone: the noise of that side is in six rows, not in eighteen.
     quiet = base[1].repeat(3, axis=0) + rng.normal(0, 0.01, (18, 3))
@@ -82,7 +72,7 @@ def test_seeds_of_other_labels_lose_no_scores(seeds):
     apart = np.full((2, 6, 18), np.nan)
     for c in range(6):
         apart[:, c, 3 * c : 3 * c + 3] = a.scores[c], b.scores[c]
-    own = one(*(sweep(n, x, tau=range(6)) for n, x in zip("ab", apart, strict=True)))
+    own = one(*both(apart))
     assert (own["num_pairs"], own["num_seeds"]) == (18, 3)
     assert own["estimate"] == pytest.approx(paired["estimate"])
     assert own["high"] - own["low"] == pytest.approx(paired["high"] - paired["low"], rel=0.3)
@@ -90,7 +80,7 @@ def test_seeds_of_other_labels_lose_no_scores(seeds):
 
 def test_one_configuration_is_compared_with_its_setting():
     rng = np.random.default_rng(6)
-    frame = trials({"a": rng.normal(70, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))})
+    frame = trials_by({"a": rng.normal(70, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))})
     frame.loc[frame["objective"] == "a", "tau"] = 4
     sweeps = read_sweeps(frame, metric="acc", params=["tau"])
     assert sweeps[0].constants == {"tau": 4}
@@ -104,7 +94,7 @@ def test_one_configuration_is_compared_with_its_setting():
 )
 def test_one_configuration_without_its_setting_on_the_other_side_is_not_compared(stat, params):
     rng = np.random.default_rng(6)
-    frame = trials({"a": rng.normal(90, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))})
+    frame = trials_by({"a": rng.normal(90, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))})
     frame = frame.astype({"tau": float})
     frame.loc[frame["objective"] == "a", "tau"] = 2.5
     sweeps = read_sweeps(frame, metric="acc", params=params)
@@ -124,7 +114,7 @@ def test_crashing_below_a_level_wins_nothing(stat):
     for k in range(30):
         tau = {name: rng.random(40) for name in "ab"}
         a, b = (70 + 4 * x[:, None] + rng.normal(0, 0.5, (40, 3)) for x in tau.values())
-        frame = trials({"a": np.where(a < 71, np.nan, a), "b": b})
+        frame = trials_by({"a": np.where(a < 71, np.nan, a), "b": b})
         frame["tau"] = np.concatenate([tau[name].repeat(3) for name in "ab"])
         sweeps = read_sweeps(frame.assign(sampler="random"), metric="acc", params=["tau"])
         with drawing(400, k):
@@ -140,13 +130,13 @@ def test_failures_that_decide_are_named():
     rng = np.random.default_rng(9)
     a, b = (70 + 4 * CURVE[:, None] + rng.normal(0, 0.2, (6, 3)) for _ in "ab")
     a[0], a[5] = np.nan, np.nan  # the worst settings: without them a varies less
-    sweeps = read_sweeps(trials({"a": a, "b": b}), metric="acc", params=["tau"])
+    sweeps = read_sweeps(trials_by({"a": a, "b": b}), metric="acc", params=["tau"])
     a_left, b_left = (each.measured for each in sweeps)
     assert pair(a_left, b_left).num_pairs == 12
     row, left = (compare(each, "a", "b").iloc[0] for each in (sweeps, [a_left, b_left]))
     assert row["low"] <= left["low"] <= left["high"] <= row["high"]
     b[1:5] += 0.9
-    sweeps = read_sweeps(trials({"a": a, "b": b}), metric="acc", params=["tau"])
+    sweeps = read_sweeps(trials_by({"a": a, "b": b}), metric="acc", params=["tau"])
     row = compare([s.measured for s in sweeps], "b", "a").iloc[0]
     assert row["winner"] == "b"
 
@@ -159,9 +149,7 @@ def test_a_shift_of_a_sampled_design_is_no_difference():
     for _ in range(15):
         level = rng.normal(70, 1, 40)
         noise = 0.3 * rng.normal(size=(2, 40, 5)) + 0.4 * rng.normal(size=(2, 1, 5))
-        sides = zip("ab", level[:, None] + noise, strict=True)
-        pair = [sweep(*side, tau=range(40), sampler="random") for side in sides]
-        false += one(*pair)["resolved"]
+        false += one(*both(level[:, None] + noise, sampler="random"))["resolved"]
     assert false <= 3
 
 

@@ -274,35 +274,6 @@ def test_a_repeated_trial_with_another_value_is_a_mistake(column):
         clsweep.analyse(pd.concat([trials, again]), metric="score", mode="max").robustness()
 
 
-WHOLE = ("mean", "sd", "sd_star", "regret", "tolerance_area", "iqm", "worst_10")
-PLAIN = ("compare mean", "compare std", "compare within", "marginals", "best_of_k")
-ESTIMATES = {**dict.fromkeys(OF_ALL, WHOLE), **dict.fromkeys(PLAIN, ("",)), "tuning_cost": ("k",)}
-VALUE_OF = {"marginals": "mean", "best_of_k": "expected", "tuning_cost": "k_within"}
-
-
-@cache
-def shortened(name, lost):
-    trials, failed = table(name), "left out" if name == "left out" else "worst"
-    at = trials.index[int(np.random.default_rng(lost).integers(len(trials)))]
-    return clsweep.analyse(trials.drop(at), metric="score", mode="max", failed=failed)
-
-
-@pytest.mark.parametrize(
-    ("_", "name", "question"), [case for case in cases("deleted") if case.values[2] in ESTIMATES]
-)
-def test_a_deleted_trial_moves_estimates_within_their_intervals(_, name, question):
-    expected = answer(name, question)
-    slack = 1 / 8 if question == "compare within" else 1e-9  # a share goes by one of 8 settings
-    for lost, stem in itertools.product(range(2), ESTIMATES[question]):
-        results = QUESTIONS[question](shortened(name, lost), W)
-        low, high = columns_of([stem])[-2:]
-        value = VALUE_OF.get(question, stem or "estimate")
-        known = expected[low].notna()
-        assert known.any()
-        inside = results[value].between(expected[low] - slack, expected[high] + slack)
-        assert inside[known].all(), value
-
-
 def test_compare_and_robustness_say_the_same_where_a_trial_of_the_best_is_missing():
     trials = table("two").assign(
         score=lambda x: x.groupby(["objective", "config"]).score.transform("mean")

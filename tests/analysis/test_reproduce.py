@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.reasons import Reason
-from clsweep.analysis.reproduce import Printed, Verdict, half_widths, reproduce
+from clsweep.analysis.reproduce import Printed, Verdict, reproduce
 from tests.analysis import truths
 from tests.analysis.truths import least_squares
 
@@ -72,18 +72,6 @@ def test_a_printed_spread_takes_the_place_of_the_noise_of_a_run():
     )
     assert wide - 1.0 == pytest.approx(1.96 * 30.0, rel=0.01)
     assert exact < own < wide
-
-
-@pytest.mark.parametrize("with_shift", [False, True])
-def test_level_and_difference_lie_in_their_intervals_as_often_as_they_say(with_shift):
-    rng, covered, num = np.random.default_rng(0), np.zeros(2), 1000
-    for _ in range(num):
-        shift = rng.normal(0, 1.0, 4) * with_shift  # the last is the paper's
-        noise = rng.normal(0, 0.5, (11, 4)) + shift
-        level, paper = 80 + noise[4, :3].mean(), round(80 + noise[4, 3], 1)
-        halves = half_widths(80 + noise[:, :3], 4, spread=math.nan, rounding=0.1)
-        covered += np.abs([level - 80, level - paper]) <= halves
-    assert covered / num == pytest.approx([0.95, 0.95], abs=0.02)
 
 
 @pytest.mark.parametrize(

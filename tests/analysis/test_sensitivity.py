@@ -7,7 +7,7 @@ from scipy import stats
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sensitivity import sensitivity
-from tests.analysis.truths import additive, grid, ishigami, planted, sweep, trials_of
+from tests.analysis.truths import additive, ishigami, planted, sweep, trials_of
 
 
 def one(swept):
@@ -109,12 +109,6 @@ def test_copies_in_a_sample_are_no_response():
         swept = sweep(rng.normal(size=(20, 3))[a], at, sampler="random")
         false += bool(sensitivity([swept])["resolved"].any())
     assert false <= 2
-
-
-def test_settings_that_are_all_copies_say_so():
-    table = sensitivity([sweep([[90.0, 95.0, 91.0]] * 6, grid(3, 2))])
-    assert table["reason"].tolist() == [Reason.EQUAL_MEANS]
-    assert table[["first", "total"]].isna().all(axis=None)
 
 
 def test_one_seed_passes_the_gate_on_r2_alone():

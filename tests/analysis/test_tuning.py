@@ -177,7 +177,7 @@ def test_a_shift_of_the_seeds_does_not_hide_what_tuning_gains():
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_the_curve_rises_from_the_mean_to_the_best_level(share):
     rng = np.random.default_rng(5)
-    for _ in range(10):
+    for _ in range(4):
         scores = 80 + rng.normal(size=(9, 3))
         scores[:, 1:][rng.random((9, 2)) < share] = NAN
         sweep = sweep_of(scores)

@@ -47,6 +47,15 @@ def trials_of(scores, *, objective="dcl", sampler="grid", status=None, seeds=Non
     return trials if status is None else trials.assign(status=status)
 
 
+def trials_by(tables, **given):
+    """`trials_of` objectives from {name: scores (n, S)}; tau is the number of a setting."""
+    frames = [
+        trials_of(x, objective=name, **{"tau": range(len(x)), **given})
+        for name, x in tables.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
 def sweep(scores, at, *, sampler="grid", status=None, failed_as="left out", **options):
     """A sweep of scores (n, S), NaN = failed (and left out), at the settings name -> (n,)."""
     trials = trials_of(scores, sampler=sampler, status=status, **at)
