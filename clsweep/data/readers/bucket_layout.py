@@ -31,7 +31,7 @@ from clsweep.errors import listed
 _INDEX_OF_ANY = f"{INDEX}.json"  # the one for all, of earlier versions
 MAX_INDEX_BYTES, MAX_IMAGES = 2**20, 10**8
 MAX_SAMPLED_BYTES = 4 * 2**20  # of a picture by whose size the others are reckoned
-_SAME = {"digest": str, "unread": str, "parts_by": str, "dtype": str}
+_SAME: dict[str, type] = {"digest": str, "unread": str, "parts_by": str, "dtype": str}
 _SAME |= {"image_size": int, "num_channels": int}
 
 
