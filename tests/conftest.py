@@ -151,6 +151,15 @@ def cli_command(monkeypatch, capsys):
     return run
 
 
+@pytest.fixture
+def no_ray():
+    """Trials run in this process, one after the other."""
+    from tests.cluster.without_ray import without_ray  # it loads Ray
+
+    with without_ray():
+        yield
+
+
 @pytest.fixture(scope="session")
 def s3_server():
     """An object store; see `s3`."""

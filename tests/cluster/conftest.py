@@ -37,15 +37,6 @@ def write_study(tmp_path):
     return partial(study_at, tmp_path / "study.yaml")
 
 
-@pytest.fixture
-def no_ray():
-    """See `without_ray`."""
-    from tests.cluster.without_ray import without_ray  # it loads torch and Ray
-
-    with without_ray():
-        yield
-
-
 class Listener(NamedTuple):
     """A socket that waits for others."""
 
