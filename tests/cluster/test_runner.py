@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished):
 
     results = clsweep.open_results(out)
     assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
+    assert set(results.trials["optuna_version"]) == {version("optuna")}
     status = results.trials.set_index("trial_id")["status"]
     fails = status.index.str.startswith(("bad", "huge"))
     assert set(status[fails]) == {"failed"}

@@ -12,6 +12,7 @@ from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import Journal, open_storage
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
+from tests.cluster.test_search import run as session_of
 from tests.planted import study_at
 
 SPACE = {"tau": {"low": 0.05, "high": 1.0}}
@@ -36,21 +37,17 @@ def study_of(folder, budget, method="tpe", **resources):
     return load_study(path)
 
 
-def run(study, journal, clock, rows, *, until=10**9, seconds=360.0):
-    """Sessions with one trial at a time, to their end or that of so many trials."""
-    recorded = list(rows)
-    ended = {row["trial_id"] for row in recorded}
-    left = [trial for trial in plan_trials(study) if trial.trial_id not in ended]
-    budget = SearchBudget(study, recorded, 1)
-    search = PlanSearch(study, left, recorded, open_storage(str(journal), alone=True), None, budget)
-    while len(recorded) < until and (row := search.next_row()) is not None:
-        begin = datetime.fromtimestamp(clock.now, UTC)
-        clock.now += seconds
+def run(study, journal, clock, rows, until=None):
+    """The rows of a session, as in `test_search`, and its budget."""
+
+    def end(row):
         outcome = {"status": "finished", "knn_top1": 90 - row["tau"], "epochs_trained": 2}
-        outcome |= {"wall_time_s": seconds, "workers": 1, "started_at": begin}
-        recorded.append(row | outcome)
-        search.tell(row, outcome)
-    return recorded, budget
+        begin = datetime.fromtimestamp(clock.now, UTC)
+        clock.now += 360.0
+        return outcome | {"wall_time_s": 360.0, "workers": 1, "started_at": begin}
+
+    budget = SearchBudget(study, rows, 1)
+    return session_of(study, journal, rows, end, until=until, budget=budget), budget
 
 
 def configs(rows):

@@ -17,6 +17,7 @@ from clsweep.catalog.plugins import activate
 from clsweep.cluster import runner, trial
 from clsweep.cluster.resources import Cluster
 from clsweep.cluster.watchdog import Watchdog
+from clsweep.errors import RequestError
 from clsweep.study.design import placed_baselines
 
 
@@ -30,19 +31,24 @@ class Loop:
         for number in map(str, count()):
             if (given := self._searcher.suggest(number)) == "FINISHED":
                 return
-            reported = []
-            state = SimpleNamespace(ray_actor=None)
-            each = SimpleNamespace(trial_id=number, config=given, temporary_state=state)
-            self._bridge.on_trial_start(0, [], each)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(tune, "report", reported.append)
-                trial.run_trial(given)
-            [result] = reported
-            flat = {f"outcome/{name}": value for name, value in result["outcome"].items()}
-            self._searcher.on_trial_result(number, flat)
-            self._bridge.on_trial_result(0, [], each, result)
-            self._searcher.on_trial_complete(number)
-            self._bridge.on_trial_complete(0, [], each)
+            try:
+                self._run(number, given)
+            except RequestError as error:
+                raise tune.TuneError(str(error))  # noqa: B904  # as Tune does
+
+    def _run(self, number, given):
+        reported, state = [], SimpleNamespace(ray_actor=None)
+        each = SimpleNamespace(trial_id=number, config=given, temporary_state=state)
+        self._bridge.on_trial_start(0, [], each)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tune, "report", reported.append)
+            trial.run_trial(given)
+        [result] = reported
+        flat = {f"outcome/{name}": value for name, value in result["outcome"].items()}
+        self._searcher.on_trial_result(number, flat)
+        self._bridge.on_trial_result(0, [], each, result)
+        self._searcher.on_trial_complete(number)
+        self._bridge.on_trial_complete(0, [], each)
 
 
 @contextlib.contextmanager
