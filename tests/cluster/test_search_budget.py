@@ -92,24 +92,27 @@ def test_a_larger_budget_goes_on_in_the_same_plan(tmp_path, clock):
     assert len(more) > len(rows)
 
 
+def begin(budget, trial):
+    """The row of a trial that begins."""
+    row = {name: getattr(trial, name) for name in ("trial_id", "objective", "config")}
+    budget.start(row)
+    return row
+
+
 def test_trials_at_once_share_the_hours_and_not_those_of_gpus(tmp_path, clock):
     """Four trials of 0.1 hours at once: in an hour by the clock 40 trials, of two seeds each."""
     for budget, num_trials in (({"hours": 1.0}, 40), ({"gpu_hours": 1.0}, 10)):
         budget = SearchBudget(study_of(tmp_path, budget, gpus_per_worker=1), (), 4)
-        running, num = [], 0
+        begun = []
         for trial in plan_trials(study_of(tmp_path, {"hours": 1.0})):
             if not budget.admits(trial):
                 break
-            row = {"trial_id": trial.trial_id, "objective": trial.objective, "config": trial.config}
-            budget.start(row)
-            running.append(row)
-            num += 1
-            if len(running) == 4:
+            begun.append(begin(budget, trial))
+            if len(begun) % 4 == 0:
                 clock.now += 360.0
-                for row in running:
+                for row in begun[-4:]:
                     budget.end(row, {"wall_time_s": 360.0})
-                running = []
-        assert num == num_trials
+        assert len(begun) == num_trials
 
 
 def test_seconds_left_are_those_of_the_budget(tmp_path, clock):
@@ -117,7 +120,7 @@ def test_seconds_left_are_those_of_the_budget(tmp_path, clock):
     first, second = plan_trials(study_of(tmp_path, {"hours": 0.5}))[:2]
     assert budget.seconds_left() == 1800
     for trial in (first, second):
-        budget.start({"trial_id": trial.trial_id, "objective": trial.objective, "config": 0})
+        begin(budget, trial)
     clock.now += 600
     assert budget.seconds_left() == 1200
 
@@ -132,8 +135,7 @@ def test_hours_between_trials_count_in_the_next_run_too(tmp_path, clock):
         for trial in trials:
             if not budget.admits(trial):
                 break
-            row = {"trial_id": trial.trial_id, "objective": trial.objective, "config": trial.config}
-            budget.start(row)
+            row = begin(budget, trial)
             clock.now += 720.0
             budget.end(row, {"wall_time_s": 360.0})
             rows.append(row | {"wall_time_s": 360.0, "started_at": datetime.fromtimestamp(1, UTC)})
