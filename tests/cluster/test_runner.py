@@ -241,6 +241,7 @@ def test_a_run_ends_with_its_budget_and_says_so(tmp_path, write_study, cli_comma
     path, out = write_study(search=search, space=space), str(tmp_path / "out")
     code, printed, _ = cli_command("run", str(path), "--out", out)
     assert code == 0
+    assert "Starting Ray" in printed
     assert "to run within 0.0001 hours" in printed
     assert "The budget of 0.0001 hours has no room for a further configuration." in printed
     trials = clsweep.open_results(out).trials

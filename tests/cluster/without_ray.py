@@ -17,7 +17,9 @@ from clsweep.catalog.plugins import activate
 from clsweep.cluster import runner, trial
 from clsweep.cluster.resources import Cluster
 from clsweep.cluster.watchdog import Watchdog
+from clsweep.display.printing import say
 from clsweep.errors import RequestError
+from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import placed_baselines
 
 
@@ -57,6 +59,7 @@ def without_ray(outcome=None):
 
     @contextlib.contextmanager
     def session(*_, **__):
+        say("Starting Ray ...")
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             yield folder
 
@@ -67,18 +70,18 @@ def without_ray(outcome=None):
         return trial._score(placed_baselines(study, planned), context)
 
     num_threads, on_term = torch.get_num_threads(), signal.getsignal(signal.SIGTERM)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as after:
+        after.callback(signal.signal, signal.SIGTERM, on_term)
+        after.callback(torch.set_num_threads, num_threads)
+        after.callback(activate, ())
         patch.setenv("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         patch.setattr(runner, "ray_session", session)
         patch.setattr(runner, "running_cluster", lambda: Cluster(up=[{"CPU": 1}]))
         patch.setattr(runner, "score_references", score)
-        patch.setattr(runner, "keep_references", lambda folder, rows: folder.add_references(rows))
+        patch.setattr(runner, "keep_references", ResultsFolder.add_references)
         patch.setattr(Watchdog, "_answers", lambda _: True)
         patch.setattr(trial, "node_id", lambda: "here")
         patch.setattr(trial, "_fit", fit)
         patch.setattr(trial, "has_freed", lambda: True)  # of this process there is much to look at
         patch.setattr(tune, "Tuner", Loop)
         yield
-    activate(())
-    torch.set_num_threads(num_threads)
-    signal.signal(signal.SIGTERM, on_term)
