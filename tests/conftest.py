@@ -22,7 +22,14 @@ import torch.distributed as dist
 
 TIMEOUT_S = 240  # generous: a machine may be busy with something else
 BUCKET = "studies"
-STARTS_RAY = ("tests/cluster/", "tests/contracts/test_kills.py", "tests/test_studies.py")
+STARTS_RAY = tuple(
+    f"tests/{name}.py"
+    for name in (
+        "cluster/test_runner", "cluster/test_encoders", "cluster/test_own_parts",
+        "cluster/test_gpus", "cluster/test_stall", "cluster/test_trainers",
+        "cluster/test_ray_session", "contracts/test_kills",
+    )
+)  # fmt: skip
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the other core has a worker of its own
     torch.set_num_threads(1)
