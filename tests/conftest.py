@@ -22,7 +22,14 @@ import torch.distributed as dist
 
 TIMEOUT_S = 240  # generous: a machine may be busy with something else
 BUCKET = "studies"
-STARTS_RAY = ("tests/cluster/", "tests/contracts/test_kills.py", "tests/test_studies.py")
+STARTS_RAY = tuple(
+    f"tests/{name}.py"
+    for name in (
+        "cluster/test_runner", "cluster/test_encoders", "cluster/test_own_parts",
+        "cluster/test_gpus", "cluster/test_stall", "cluster/test_trainers",
+        "cluster/test_ray_session", "contracts/test_kills",
+    )
+)  # fmt: skip
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the other core has a worker of its own
     torch.set_num_threads(1)
@@ -149,6 +156,15 @@ def cli_command(monkeypatch, capsys):
         return code if isinstance(code, int) else 0, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def no_ray():
+    """Trials run in this process, one after the other."""
+    from tests.cluster.without_ray import without_ray  # it loads Ray
+
+    with without_ray():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -212,7 +212,7 @@ FAULTS = (
           "tests/results/test_standings.py"),
     Fault("a finished trial runs again", "cluster/runner.py",
           "if trial.trial_id not in done]", "if trial.trial_id]",
-          "tests/cluster/test_run.py -k can_be_run_again"),
+          "tests/cluster/test_runner.py -k can_be_run_again"),
     Fault("a row of other hyperparameters is read", "results/integrity.py",
           "(at := pc.index(differs, True).as_py()) >= 0", "(at := -1) >= 0",
           "tests/results/test_folder.py"),

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 
 import clsweep
 from clsweep.objective.losses import dcl, infonce
-from tests.cluster.conftest import clsweep as command
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -81,12 +80,11 @@ def test_the_own_loss_lies_between_the_two_it_is_made_of():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_ray")
 def test_loops_of_torch_and_of_lightly_are_a_study(tmp_path):
-    out, fewer = tmp_path / "out", ["seeds=[0]", "base.epochs=1", "space.tau={grid: [0.5]}"]
-    settings = [word for setting in fewer for word in ("--set", setting)]
-    code, output = command("run", EXAMPLES / "loops.yaml", "--out", out, *settings)
-    assert code == 0, output
-    trials = clsweep.open_results(out).trials.set_index("objective")
+    fewer = ["seeds=[0]", "base.epochs=1", "space.tau={grid: [0.5]}"]
+    study = clsweep.load_study(EXAMPLES / "loops.yaml", settings=fewer)
+    trials = clsweep.run(study, out=tmp_path / "out").trials.set_index("objective")
     assert (trials["status"] == "finished").all()
     assert (trials["knn_top1"] > 20).all()
     assert trials.loc["torch", "linear_top1"] > 40

@@ -8,7 +8,6 @@ import pytest
 
 import clsweep
 from clsweep.study.document import preset_names
-from tests.cluster.conftest import clsweep as command
 
 FOLDER = Path(__file__).parents[1] / "studies"
 STUDIES = {
@@ -38,15 +37,14 @@ def test_every_study_has_a_name_of_its_own():
         *(pytest.param(name, 2, marks=pytest.mark.soak) for name in PAPER_STUDIES),
     ],
 )
+@pytest.mark.usefixtures("no_ray")
 def test_the_cpu_preset_runs(name, num_seeds, tmp_path):
     seeds = f"seeds={[*range(num_seeds)]}"
-    path, out = STUDIES[name], tmp_path / "out"
-    code, output = command("run", path, "-p", "cpu", "--out", out, "--set", seeds)
-    assert code == 0, output
-    results = clsweep.open_results(out)
+    study = clsweep.load_study(STUDIES[name], preset="cpu", settings=[seeds])
+    results = clsweep.run(study, out=tmp_path / "out")
     assert (results.trials["status"] == "finished").all()
     assert len(results.trials) == len(results.plan)
-    metric = clsweep.load_study(path, preset="cpu").sections.metric.name
+    metric = study.sections.metric.name
     assert results.trials[metric].notna().all()
     if metric != "mi_estimate":
         # untrained: about 76 and 94 with this split; collapsed: 10

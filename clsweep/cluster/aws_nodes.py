@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,12 +26,12 @@ class AwsNodes(AWSNodeProvider):
             NodeLaunchException: it has none; why not the last.
         """
         first = {key: value for key, value in node_config.items() if key != "Otherwise"}
-        *kinds, last = [first, *(first | other for other in node_config.get("Otherwise", ()))]
+        kinds = [first, *(first | other for other in node_config.get("Otherwise", ()))]
         for kind in kinds:
-            with contextlib.suppress(NodeLaunchException):
-                return self._create(kind, tags, count)
-        return self._create(last, tags, count)
-
-    def _create(self, kind: Mapping[str, Any], tags: dict[str, str], count: int) -> dict[str, Any]:
-        stated = {key: value for key, value in kind.items() if value is not None}
-        return super().create_node(stated, tags, count)
+            stated = {key: value for key, value in kind.items() if value is not None}
+            try:
+                return super().create_node(stated, tags, count)
+            except NodeLaunchException:
+                if kind is kinds[-1]:
+                    raise
+        raise AssertionError

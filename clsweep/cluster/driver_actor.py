@@ -109,8 +109,7 @@ class TrialFiles:
     trial_id: str
 
     def load(self) -> bytes | None:
-        payload: bytes | None = self._do("checkpoint", self.trial_id)
-        return payload
+        return self._do("checkpoint", self.trial_id)
 
     def save(self, payload: bytes) -> None:
         self._do("write", checkpoint_file(self.trial_id), payload)

@@ -4,6 +4,7 @@ anything starts, as otherwise all trials would fail alike.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,11 +37,9 @@ def look_at_nodes() -> list[Seen]:
     seen = []
     for node, task in zip(nodes, tasks, strict=True):
         if task in answered:
-            try:
+            with contextlib.suppress(ray.exceptions.RayError):
                 answer = ray.get(task)
-            except ray.exceptions.RayError:
-                continue
-            seen.append(Seen(node["NodeManagerHostname"], node["Resources"]["GPU"], *answer))
+                seen.append(Seen(node["NodeManagerHostname"], node["Resources"]["GPU"], *answer))
     return seen
 
 

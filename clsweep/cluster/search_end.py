@@ -14,6 +14,7 @@ from clsweep.analysis.array_types import Array
 from clsweep.analysis.remaining_gain import remaining_gain
 from clsweep.analysis.surrogate import Space
 from clsweep.catalog.rows import Row
+from clsweep.cluster.schedulers.racing import residual_variance
 from clsweep.display.numbers import setting
 from clsweep.study.space import Dimension, Objective
 
@@ -39,7 +40,7 @@ def end_by_evidence(
     if len(configs) < CONFIGS_PER_PARAM * len(objective.space):
         return ""
     table = np.array(scores, dtype=float)
-    variance = _residual_variance(table) / table.shape[1]
+    variance = residual_variance(table)[0] / table.shape[1]
     least = math.sqrt(variance) if min_gain == "noise" else float(min_gain)
     inputs, space = _places(objective, configs)
     means, gains = table.mean(axis=1), []
@@ -54,15 +55,6 @@ def end_by_evidence(
         f"{objective.label}: {len(configs)} configurations are enough: the best of all is expected "
         f"to be better by {left} than the best of these, which is less than {limit}{of}"
     )
-
-
-def _residual_variance(table: Array) -> float:
-    """Variance of a score without the effects of its configuration and its seed (two-way analysis
-    of variance without replicates); 0 for one seed.
-    """
-    rows, columns = table.mean(axis=1, keepdims=True), table.mean(axis=0)
-    freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
-    return float(np.square(table - rows - columns + table.mean()).sum() / freedom) if freedom else 0
 
 
 def _places(objective: Objective, configs: Sequence[Row]) -> tuple[Array, Space]:

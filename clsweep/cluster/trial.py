@@ -337,8 +337,7 @@ def _device(context: TrialContext) -> torch.device:
         return _only_gpu()
     from ray.train.torch import get_device
 
-    device: torch.device = get_device()
-    return device
+    return get_device()
 
 
 def _only_gpu() -> torch.device:

@@ -178,9 +178,8 @@ class ResultsFolder(Store):
     def clock_s(self) -> float:
         """Seconds that runs of a study with a budget have taken, up to the last trial's end."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if self.files.is_file(CLOCK):
-                seconds = float(json.loads(self.files.read(CLOCK))["seconds"])
-                return seconds if 0.0 <= seconds < math.inf else 0.0
+            seconds = float(json.loads(self.files.read(CLOCK))["seconds"])
+            return seconds if 0.0 <= seconds < math.inf else 0.0
         return 0.0
 
     def keep_clock_s(self, seconds: float) -> None:
@@ -191,11 +190,10 @@ class ResultsFolder(Store):
         they are left for another reason.
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if num_left and self.files.is_file(SEARCH_END):
-                recorded = json.loads(self.files.read(SEARCH_END))
-                if recorded["left"] == num_left:
-                    why = "; ".join(str(end).rstrip(".") for end in recorded["ends"])
-                    return f"the search ended with {num_left} trials left out. {why}"
+            recorded = json.loads(self.files.read(SEARCH_END)) if num_left else {}
+            if recorded and recorded["left"] == num_left:
+                why = "; ".join(str(end).rstrip(".") for end in recorded["ends"])
+                return f"the search ended with {num_left} trials left out. {why}"
         return ""
 
     def keep_search_end(self, ends: Sequence[str], num_left: int) -> None:

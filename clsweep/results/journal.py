@@ -77,7 +77,9 @@ class Outcome:
                 counts as one without a score.
             workers: where the row does not say how many.
         """
-        value = _second_value(row, second, workers)
+        value = row.get("wall_time_s" if second == SECONDS else second)
+        times = (row.get("workers") or workers) if second == SECONDS else 1
+        value = None if value is None or math.isnan(value) else float(value * times)
         score = None if second and value is None else row.get(metric)
         status, epoch = row.get("status"), row.get("epochs_trained")
         return cls(status=status, score=score, epoch=epoch, second=value)
@@ -94,13 +96,6 @@ class Outcome:
     @property
     def value(self) -> float | None:
         return None if self.state == TrialState.FAIL else self.score
-
-
-def _second_value(row: Row, second: str, workers: int) -> float | None:
-    value = row.get("wall_time_s" if second == SECONDS else second)
-    if value is None or math.isnan(value):
-        return None
-    return float(value * (row.get("workers") or workers) if second == SECONDS else value)
 
 
 class Journal:

@@ -34,7 +34,7 @@ def facts_apart(a: StudyTables, b: StudyTables) -> list[Row]:
     columns = {VERSIONS: _VERSIONS, DATA: ("dataset", *SPLIT_COLUMNS)}
     tables = a.trials_table, b.trials_table
     recorded = [
-        {"part": part, "what": name, "objective": "", "first": first, "second": second}
+        _fact(part, name, first, second)
         for part, names in columns.items()
         for name in names
         for first, second in [[values_text(x[name].unique().to_pylist()) for x in tables]]
@@ -46,14 +46,19 @@ def facts_apart(a: StudyTables, b: StudyTables) -> list[Row]:
     return [*_keys_apart(a.study, b.study, known), *values, *recorded]
 
 
+def _fact(part: str, what: str, first: str, second: str, objective: str = "") -> Row:
+    return {
+        "part": part, "what": what, "objective": objective, "first": first, "second": second
+    }  # fmt: skip
+
+
 def _keys_apart(a: Row, b: Row, known: Iterable[str]) -> Iterator[Row]:
     """The keys of the study files, without those of which a value is `known` to differ."""
     known = {*known, *({"dataset.name"} if "dataset" in known else ())}
     for key, first, second in tree_changes(a, b):
         if not {key, *key.split(".")} & known - {"dataset"}:
-            texts = {"first": _short(first), "second": _short(second)}
             part = OTHER_KEYS if key.split(".")[0] in ("name", *NOT_DEFINING) else SETTINGS
-            yield {"part": part, "what": key, "objective": "", **texts}
+            yield _fact(part, key, _short(first), _short(second))
 
 
 def _values_apart(a: StudyTables, b: StudyTables) -> Iterator[Row]:
@@ -74,8 +79,7 @@ def _values_apart(a: StudyTables, b: StudyTables) -> Iterator[Row]:
         for (first, second), named in those.items():
             if first != second:
                 objective = "" if len(those) == 1 else ", ".join(named)
-                texts = {"first": first, "second": second}
-                yield {"part": SETTINGS, "what": name, "objective": objective, **texts}
+                yield _fact(SETTINGS, name, first, second, objective)
 
 
 def planned_values(plan: pa.Table, objective: str, name: str) -> list[Any]:
@@ -88,11 +92,9 @@ def planned_values(plan: pa.Table, objective: str, name: str) -> list[Any]:
 
 def _images_apart(a: StudyTables, b: StudyTables) -> list[Row]:
     """The scored images, by the digest of which they are in their order; where both say it."""
-    texts = [values_text(_digests(study)) for study in (a, b)]
-    if not all(texts) or texts[0] == texts[1]:
-        return []
-    row = {"part": DATA, "what": "scored_images", "objective": ""}
-    return [{**row, "first": texts[0], "second": texts[1]}]
+    first, second = (values_text(_digests(study)) for study in (a, b))
+    is_apart = first and second and first != second
+    return [_fact(DATA, "scored_images", first, second)] if is_apart else []
 
 
 def _digests(study: StudyTables) -> list[str]:

@@ -78,7 +78,7 @@ class Standings:
 
     def add(self, row: Row) -> None:
         """Note a trial that has ended: trial_id, status, metric. Unplanned ones take no part."""
-        if (key := self.config_of(row["trial_id"])) is None:
+        if (key := self._of_trial.get(row["trial_id"])) is None:
             return
         config, score = self._configs[key], row.get(self._metric)
         config.is_stopped |= row["status"] in ("stopped", "skipped")
@@ -90,13 +90,9 @@ class Standings:
             place = rank_key(key[1], config.scores.values(), self._mode)
             self._best[key[0]] = min(place, self._best.get(key[0], place))
 
-    def config_of(self, trial_id: str) -> tuple[str, int] | None:
-        """Objective and configuration of a planned trial."""
-        return self._of_trial.get(trial_id)
-
     def scored(self, trial_id: str) -> tuple[str, int] | None:
-        """The same of a trial that has finished with a score; None of any other."""
-        key = self.config_of(trial_id)
+        """Objective and configuration of a planned trial with a score; None of any other."""
+        key = self._of_trial.get(trial_id)
         return key if key is not None and trial_id in self._configs[key].scores else None
 
     def is_open(self, objective: str, config: int) -> bool:

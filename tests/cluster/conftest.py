@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -57,14 +56,6 @@ class Finished:
     listeners: set[Listener]  # of the run's processes, at any time; see `watched`
 
 
-@dataclass(frozen=True, kw_only=True)
-class Continued(Finished):
-    """A study that has run in two sessions; `first`: its results after the first of them."""
-
-    first: Path
-    first_output: str
-
-
 OBJECTIVES = {
     "dcl": {"framework": "simclr", "loss": "dcl"},
     "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
@@ -91,30 +82,6 @@ def finished(tmp_path_factory):
     (folder / "table.csv").write_text(PRINTED)
     code, output, listeners = watched("run", path, "--out", out)
     return Finished(path=path, out=out, code=code, output=output, listeners=listeners)
-
-
-@pytest.fixture(scope="session")
-def continued(tmp_path_factory):
-    """A live search of six configurations for two objectives. Its first session ends after five of
-    twelve trials, within a configuration, keeps all encoders and has a logger that fails; its
-    second keeps no further ones. Both have a logger that does not fail.
-    """
-    folder = tmp_path_factory.mktemp("continued")
-    path, out = folder / "study.yaml", folder / "out"
-    search = {"method": "tpe", "trials_per_objective": 3, "objectives": ["knn_top1", "rankme"]}
-    nowhere, log = {"mlflow": {"uri": "sqlite:////dev/null/none.db"}}, ("--log", "tensorboard")
-    study_at(path, search=search, encoders={"keep": "all"}, loggers=[nowhere])
-    code, first_output = clsweep("run", path, "--out", out, "--limit", 5, *log)
-    assert code == 0, first_output
-    assert "7 left" in first_output
-    first = shutil.copytree(out, folder / "first")
-    (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(b"of a trial that has no row")
-    (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
-    (out / "references.parquet").unlink()
-    study_at(path, search=search, encoders={"keep": "none"})
-    code, output = clsweep("run", path, "--out", out, *log)
-    again = {"first": first, "first_output": first_output}
-    return Continued(path=path, out=out, code=code, output=output, listeners=set(), **again)
 
 
 def start(*arguments):

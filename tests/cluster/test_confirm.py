@@ -20,7 +20,6 @@ from clsweep.statistics.recommend import CONFIRMATION
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
-from tests.cluster.conftest import clsweep as command
 
 SMALL = {"encoder": "conv4", "width": 8, "epochs": 4, "eval_every": 1}
 IDS = {"trial_id", "seed", "sampler"}
@@ -246,10 +245,10 @@ def test_fresh_seeds_that_overturn_the_pick_are_followed_everywhere(write_study,
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_a_search_is_confirmed_on_a_real_ray(write_study, tmp_path, cli_command):
+@pytest.mark.usefixtures("one_thread", "no_ray")
+def test_a_search_is_confirmed_by_trials_of_their_own(write_study, tmp_path, cli_command):
     objectives = {
-        "dcl": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 16}},
+        "dcl": {"framework": "simclr", "loss": "dcl"},
         "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
     }
     space, live = {"tau": {"low": 0.05, "high": 1.0}}, {"method": "tpe", "trials_per_objective": 2}
@@ -258,7 +257,7 @@ def test_a_search_is_confirmed_on_a_real_ray(write_study, tmp_path, cli_command)
     search_in(out, load_study(path), chosen={0: {"tau": 0.7}, 1: {"tau": 0.3}})
     confirm = ("confirm", str(out), "--top", "1", "--seeds", "10,11", "--seeds", "12")
 
-    code, output = command(*confirm, "--format", "json")
+    code, output, _ = cli_command(*confirm, "--format", "json")
     assert code == 0, output
     table = json.loads(output[output.index("[\n") :])
     trials = clsweep.open_results(out / "confirm").trials

@@ -23,10 +23,17 @@ import sys
 import clsweep
 clsweep.run(clsweep.load_study(sys.argv[1]), out=sys.argv[2], max_concurrent=1)
 """
-# Others have started it, on a node that declares two GPUs.
+# Others have started it, on a node that declares two GPUs; of these a study would have one.
 OF_OTHERS = """
+import sys
+import clsweep
 import ray
 ray.init(num_cpus=2, num_gpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
+study = clsweep.load_study(sys.argv[1], settings=["resources.gpus_per_worker=1"])
+try:
+    clsweep.run(study, out="refused")
+except ValueError as error:
+    print(error, file=open("error", "w"))
 """
 # Each call in a process of Ray says which one it is, and what it sees.
 NETWORK = """
@@ -96,15 +103,10 @@ def study(tmp_path, monkeypatch):
     return write
 
 
-def ended(path, before):
-    """The process of a run."""
-    words = [sys.executable, "-c", before + OWN, str(path), "out"]
-    return subprocess.run(words, check=False, capture_output=True, text=True)
-
-
 def run(path, before=""):
     """The results, and the calls of the network in processes of Ray."""
-    done = ended(path, before)
+    words = [sys.executable, "-c", before + OWN, str(path), "out"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost its process" not in done.stdout
     lines = path.with_name("calls").read_text().splitlines()
@@ -115,8 +117,10 @@ def run(path, before=""):
 @pytest.mark.parametrize(
     ("before", "workers"), [(OF_OTHERS, 1), pytest.param("", 2, marks=pytest.mark.soak)]
 )
-def test_a_study_that_asks_for_no_gpu_sees_none(study, monkeypatch, before, workers):
-    """Neither its trials nor its reference scores, each of which makes the network."""
+def test_a_study_that_asks_for_no_gpu_sees_none(study, tmp_path, monkeypatch, before, workers):
+    """Neither its trials nor its reference scores, each of which makes the network. GPUs that are
+    only declared are refused before anything starts.
+    """
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     path = study(seeds=[0], space={}, resources={"workers": workers})
     results, calls = run(path, before)
@@ -124,6 +128,10 @@ def test_a_study_that_asks_for_no_gpu_sees_none(study, monkeypatch, before, work
     assert len(results.references) == 2
     assert {call["sees"] for call in calls} == {""}
     assert len({call["pid"] for call in calls}) == 1 + workers
+    if before and not torch.cuda.is_available():
+        node = f"node {socket.gethostname()} declares 2 GPUs, but torch can use none there: "
+        assert f": resources.gpus_per_worker: {node}" in (tmp_path / "error").read_text()
+        assert not (tmp_path / "refused" / "study.yaml").exists()
 
 
 @pytest.mark.slow
@@ -150,21 +158,7 @@ def test_a_process_whose_gpu_is_lost_to_it_ends_with_its_trial(study, tmp_path):
         assert [step for step in steps if step[0] == pid][-1] == [pid, 0.5]
 
 
-needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-
-
-@pytest.mark.slow
-@needs_no_gpu
-def test_gpus_that_are_only_declared_are_refused_before_anything_starts(study, tmp_path):
-    done = ended(study(seeds=[0], space={}, resources={"gpus_per_worker": 1}), OF_OTHERS)
-    *_, line = done.stderr.splitlines()
-    node = f"node {socket.gethostname()} declares 2 GPUs, but torch can use none there: "
-    assert f": resources.gpus_per_worker: {node}" in line
-    assert not (tmp_path / "calls").exists()
-    assert not (tmp_path / "out" / "study.yaml").exists()
-
-
-@needs_no_gpu
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_trial_on_a_gpu_that_is_only_declared_names_key_and_node():
     context = trial.TrialContext(
         places={}, resources=ResourcesSection(gpus_per_worker=1), results="", near=None

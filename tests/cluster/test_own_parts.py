@@ -2,18 +2,18 @@
 Run by two workers, whatever the environment says; exported, confirmed by one, and begun with.
 """
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 import yaml
 
 import clsweep
+from tests.cluster import conftest
+from tests.cluster.conftest import assert_on_loopback, watched
 from tests.cluster.conftest import clsweep as command
 from tests.cluster.test_gpus import NETWORK
 from tests.cluster.test_ray_session import OTHERS
+from tests.cluster.without_ray import without_ray
 
 pytestmark = pytest.mark.slow
 
@@ -54,19 +54,23 @@ ARRAYS = {
     "dataset": {"name": "arrays", "root": "set.npz", "cache": "cache", "val_fraction": 0.25},
     "seeds": [0],
     "base": {
-        "encoder": "nets:small", "epochs": 1, "batch_size": 16, "knn_k": 3,
+        "encoder": "nets:small", "epochs": 2, "batch_size": 16, "knn_k": 3,
         "augmentation": ["stripe", "gaussian_noise"],
     },
-    "objectives": {"mine": {"framework": "simclr", "loss": "my_loss"}},
+    "objectives": {
+        "mine": {"framework": "simclr", "loss": "my_loss"},
+        "bad": {"framework": "simclr", "loss": "my_loss", "base": {"lr": 1e30}},
+    },
     "search": {"method": "grid"},
 }  # fmt: skip
 
 
 def test_neither_the_environment_nor_the_working_folder_changes_what_a_run_is(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, cli_command
 ):
     """A long TMPDIR, what others ask of Ray, modules that are named like torch's own: only the
-    encoder of one's own is found there, by each of two workers.
+    encoder of one's own is found there, by each of two workers. These listen on loopback, send the
+    encoder, and fail with a row.
     """
     rng, labels = np.random.default_rng(0), np.arange(120) % 3
     images = rng.integers(0, 30_000, (120, 12, 12, 5)) + labels[:, None, None, None] * 10_000
@@ -80,17 +84,22 @@ def test_neither_the_environment_nor_the_working_folder_changes_what_a_run_is(
     for shadow in shadows:
         shadow.write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
     monkeypatch.chdir(tmp_path)
-    code = "from clsweep.cli.main import run_app; run_app()"
-    words = ["run", path, "--out", "out", "--set", "resources.workers=2"]
     with monkeypatch.context() as patch:
         for name, value in (OTHERS | {"TMPDIR": str(long)}).items():
             patch.setenv(name, value)
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", code, *words], capture_output=True, text=True
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+        python, *words = conftest.COMMAND
+        patch.setattr(conftest, "COMMAND", [python, "-P", *words])
+        code, output, sockets = watched("run", path, "--out", "out", "--set", "resources.workers=2")
+    assert code == 1, output
+    assert "1 finished, 1 failed, 0 left" in output
+    assert_on_loopback(sockets, "ray::RayTrainWorker", "dashboard.py")
     results = clsweep.open_results("out")
-    [trial] = results.trials.to_dict("records")
+    trials = results.trials.set_index("objective")
+    assert (trials["workers"] == 2).all()
+    assert trials.loc["bad", "error_class"] == "DivergedError"
+    assert "the loss is " in trials.loc["bad", "error_message"]
+    assert results.epochs.query("trial_id.str.startswith('mine')")["epoch"].tolist() == [1, 2]
+    trial = trials.loc["mine"]
     assert (trial["status"], trial["channels"], trial["encoder"], trial["proj_hidden"]) == (
         "finished", 5, "nets:small", 8
     )  # fmt: skip
@@ -101,16 +110,16 @@ def test_neither_the_environment_nor_the_working_folder_changes_what_a_run_is(
     monkeypatch.syspath_prepend(str(tmp_path))
     encoder = results.encoder("mine-0000-s0", trust=True)
     assert encoder(torch.zeros(2, 5, 12, 12)).shape == (2, 8)
-    done_code, output = command("export", "out/mine-0000-s0", "--out", "a.safetensors", "--trust")
-    assert done_code == 0, output
-    done_code, output = command(
-        "confirm", "out", "--top", "1", "--seeds", "7", "--trust", "--set", "resources.workers=1"
-    )
-    assert done_code == 0, output
+    code, _, error = cli_command("export", "out/mine-0000-s0", "--out", "a.safetensors", "--trust")
+    assert code == 0, error
+    confirm = ("confirm", "out", "--top", "1", "--seeds", "7", "--trust")
+    code, output = command(*confirm, "--set", "resources.workers=1")
+    assert code == 0, output
     further = ("--out", "further", "--set", "base.init=a.safetensors", "--set", "base.epochs=0")
-    done_code, output = command("run", path, *further)
-    assert done_code == 0, output
-    [begun] = clsweep.open_results("further").trials.to_dict("records")
-    [first] = clsweep.open_results("out").trials.to_dict("records")
+    with without_ray():
+        code, _, error = cli_command("run", str(path), *further)
+    assert code == 0, error
+    begun = clsweep.open_results("further").trials.set_index("objective").loc["mine"]
+    first = clsweep.open_results("out").trials.set_index("objective").loc["mine"]
     assert begun["linear_top1"] == pytest.approx(first["linear_top1"], abs=1e-6)
     assert begun["init"].startswith(str(tmp_path / "a.safetensors#"))

@@ -61,6 +61,20 @@ def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(write_st
         )  # without an autoscaler nothing will come
 
 
+def test_a_request_that_never_fits_is_refused_with_the_preset_that_would(write_study):
+    presets = {
+        "huge": {"resources": {"cpus_per_worker": 9999}},
+        "cpu": {"resources": {"gpus_per_worker": 0, "cpus_per_worker": 1}},
+    }
+    path = write_study(resources={"gpus_per_worker": 1, "cpus_per_worker": 6}, presets=presets)
+    with pytest.raises(RequestError) as caught:
+        require_capacity(load_study(path), Cluster(up=[{"CPU": 2, "memory": 2**33}]))
+    message = str(caught.value)
+    assert message.startswith(f"{path}:")
+    assert "a trial needs 1 GPUs and 6 CPUs, but the cluster has 1 node(s): 2 CPUs, 0" in message
+    assert message.endswith("This would run here: --preset cpu")
+
+
 @pytest.fixture
 def head(tmp_path, monkeypatch):
     """The home of a head node that nobody has named."""

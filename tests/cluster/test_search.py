@@ -76,11 +76,14 @@ def mixed(row):
     return failed(row) if random.Random(row["trial_id"]).random() < 0.2 else partly_stopped(row)
 
 
-def session(study, journal, rows, end=finished):
-    """One session of a run with one trial at a time; yields wherever it could be cut off."""
+def session(study, journal, rows, end=finished, budget=None):
+    """One session of a run with one trial at a time; yields wherever it could be cut off, three
+    times a trial.
+    """
     ended = {row["trial_id"] for row in rows}
     left = [trial for trial in plan_trials(study) if trial.trial_id not in ended]
-    search = PlanSearch(study, left, rows, open_storage(str(journal), alone=True))
+    storage = open_storage(str(journal), alone=True)
+    search = PlanSearch(study, left, rows, storage, budget=budget)
     while (row := search.next_row()) is not None:
         yield
         outcome = end(row)
@@ -90,10 +93,11 @@ def session(study, journal, rows, end=finished):
         yield
 
 
-def run(study, journal, rows=(), end=finished):
-    """The rows of a session to the end."""
+def run(study, journal, rows=(), end=finished, *, until=None, budget=None):
+    """The rows of a session to the end, or to that of so many trials."""
     rows = list(rows)
-    for _ in session(study, journal, rows, end):
+    num_steps = until and 3 * (until - len(rows))
+    for _ in itertools.islice(session(study, journal, rows, end, budget), num_steps):
         pass
     return rows
 

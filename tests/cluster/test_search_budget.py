@@ -12,6 +12,7 @@ from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import Journal, open_storage
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
+from tests.cluster.test_search import run as session_of
 from tests.planted import study_at
 
 SPACE = {"tau": {"low": 0.05, "high": 1.0}}
@@ -36,21 +37,17 @@ def study_of(folder, budget, method="tpe", **resources):
     return load_study(path)
 
 
-def run(study, journal, clock, rows, *, until=10**9, seconds=360.0):
-    """Sessions with one trial at a time, to their end or that of so many trials."""
-    recorded = list(rows)
-    ended = {row["trial_id"] for row in recorded}
-    left = [trial for trial in plan_trials(study) if trial.trial_id not in ended]
-    budget = SearchBudget(study, recorded, 1)
-    search = PlanSearch(study, left, recorded, open_storage(str(journal), alone=True), None, budget)
-    while len(recorded) < until and (row := search.next_row()) is not None:
-        begin = datetime.fromtimestamp(clock.now, UTC)
-        clock.now += seconds
+def run(study, journal, clock, rows, until=None):
+    """The rows of a session, as in `test_search`, and its budget."""
+
+    def end(row):
         outcome = {"status": "finished", "knn_top1": 90 - row["tau"], "epochs_trained": 2}
-        outcome |= {"wall_time_s": seconds, "workers": 1, "started_at": begin}
-        recorded.append(row | outcome)
-        search.tell(row, outcome)
-    return recorded, budget
+        begin = datetime.fromtimestamp(clock.now, UTC)
+        clock.now += 360.0
+        return outcome | {"wall_time_s": 360.0, "workers": 1, "started_at": begin}
+
+    budget = SearchBudget(study, rows, 1)
+    return session_of(study, journal, rows, end, until=until, budget=budget), budget
 
 
 def configs(rows):
@@ -95,24 +92,27 @@ def test_a_larger_budget_goes_on_in_the_same_plan(tmp_path, clock):
     assert len(more) > len(rows)
 
 
+def begin(budget, trial):
+    """The row of a trial that begins."""
+    row = {name: getattr(trial, name) for name in ("trial_id", "objective", "config")}
+    budget.start(row)
+    return row
+
+
 def test_trials_at_once_share_the_hours_and_not_those_of_gpus(tmp_path, clock):
     """Four trials of 0.1 hours at once: in an hour by the clock 40 trials, of two seeds each."""
     for budget, num_trials in (({"hours": 1.0}, 40), ({"gpu_hours": 1.0}, 10)):
         budget = SearchBudget(study_of(tmp_path, budget, gpus_per_worker=1), (), 4)
-        running, num = [], 0
+        begun = []
         for trial in plan_trials(study_of(tmp_path, {"hours": 1.0})):
             if not budget.admits(trial):
                 break
-            row = {"trial_id": trial.trial_id, "objective": trial.objective, "config": trial.config}
-            budget.start(row)
-            running.append(row)
-            num += 1
-            if len(running) == 4:
+            begun.append(begin(budget, trial))
+            if len(begun) % 4 == 0:
                 clock.now += 360.0
-                for row in running:
+                for row in begun[-4:]:
                     budget.end(row, {"wall_time_s": 360.0})
-                running = []
-        assert num == num_trials
+        assert len(begun) == num_trials
 
 
 def test_seconds_left_are_those_of_the_budget(tmp_path, clock):
@@ -120,7 +120,7 @@ def test_seconds_left_are_those_of_the_budget(tmp_path, clock):
     first, second = plan_trials(study_of(tmp_path, {"hours": 0.5}))[:2]
     assert budget.seconds_left() == 1800
     for trial in (first, second):
-        budget.start({"trial_id": trial.trial_id, "objective": trial.objective, "config": 0})
+        begin(budget, trial)
     clock.now += 600
     assert budget.seconds_left() == 1200
 
@@ -135,8 +135,7 @@ def test_hours_between_trials_count_in_the_next_run_too(tmp_path, clock):
         for trial in trials:
             if not budget.admits(trial):
                 break
-            row = {"trial_id": trial.trial_id, "objective": trial.objective, "config": trial.config}
-            budget.start(row)
+            row = begin(budget, trial)
             clock.now += 720.0
             budget.end(row, {"wall_time_s": 360.0})
             rows.append(row | {"wall_time_s": 360.0, "started_at": datetime.fromtimestamp(1, UTC)})

@@ -5,11 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.search_budget import SearchBudget
-from clsweep.results.journal import open_storage
-from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
+from tests.cluster.test_search import run as session_of
 from tests.planted import study_at
 
 SPACE = {
@@ -54,16 +52,11 @@ class Surface:
         return {"status": "finished", "knn_top1": score, "epochs_trained": 2, "wall_time_s": 1.0}
 
 
-def run(study, journal, surface, rows=(), until=10**9):
-    recorded = list(rows)
-    ended = {row["trial_id"] for row in recorded}
-    left = [trial for trial in plan_trials(study) if trial.trial_id not in ended]
-    budget = SearchBudget(study, recorded, 1)
-    search = PlanSearch(study, left, recorded, open_storage(str(journal), alone=True), None, budget)
-    while len(recorded) < until and (row := search.next_row()) is not None:
-        recorded.append(row | surface.outcome(row))
-        search.tell(row, recorded[-1])
-    return recorded, budget.ends()
+def run(study, journal, surface, rows=(), until=None):
+    """The rows of a session, as in `test_search`, and why it ended."""
+    budget = SearchBudget(study, rows, 1)
+    rows = session_of(study, journal, rows, surface.outcome, until=until, budget=budget)
+    return rows, budget.ends()
 
 
 def regret(rows, surface):
@@ -104,13 +97,8 @@ def test_a_number_of_points_is_taken_at_its_word(tmp_path):
 def test_a_metric_that_is_to_be_low_ends_alike(tmp_path):
     class Loss(Surface):
         def outcome(self, row):
-            score = -super().outcome(row)["knn_top1"]
-            return {
-                "status": "finished",
-                "alignment": score,
-                "epochs_trained": 2,
-                "wall_time_s": 1.0,
-            }
+            ended = super().outcome(row)
+            return ended | {"alignment": -ended.pop("knn_top1")}
 
     metric = {"name": "alignment", "mode": "min"}
     high, _ = run(study_of(tmp_path, {"min_gain": "noise"}), tmp_path / "high", Surface(1))

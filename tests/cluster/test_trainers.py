@@ -1,10 +1,8 @@
 """Training loops of the user's own on a real Ray: the same numbers after SIGKILLs and Ctrl-C, by
-one worker and by two, whichever it is; stalled; under ASHA and in a race; with a hyperparameter
-that one ignores.
+one worker and by two, whichever it is; stalled; under ASHA; with a hyperparameter that one ignores.
 """
 
 import os
-import random
 import signal
 
 import pytest
@@ -13,6 +11,7 @@ import yaml
 import clsweep
 from tests.cluster.conftest import clsweep as command
 from tests.cluster.conftest import start, wait_until
+from tests.cluster.without_ray import without_ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # and all but two of the soak
 
@@ -69,9 +68,8 @@ def walk(trial):
 
 @trainer(params=[Param(name="grade", kind="float", default=1.0, low=0, **TEXT)], metrics=[SCORE])
 def graded(trial):
-    noise = random.Random(trial.seed).gauss(0, 0.1)
     for epoch in range(trial.epoch + 1, trial.config["epochs"] + 1):
-        trial.report(epoch, 10 * trial.config["grade"] + noise + epoch)
+        trial.report(epoch, 10 * trial.config["grade"] + epoch)
 
 
 @trainer(params=[Param(name="idle", kind="int", default=1, **TEXT)], metrics=[SCORE])
@@ -122,8 +120,14 @@ def undisturbed(tmp_path_factory):
     def results(workers):
         if workers not in known:
             folder = tmp_path_factory.mktemp("plain") / "study"
-            code, output, known[workers] = run(folder, resources={"workers": workers})
-            assert code == 0, output
+            if workers == 1:  # Ray changes no number
+                arguments, out = write(folder)
+                with without_ray():
+                    clsweep.run(clsweep.load_study(arguments[1]), out=out)
+                known[workers] = clsweep.open_results(out)
+            else:
+                code, output, known[workers] = run(folder, resources={"workers": workers})
+                assert code == 0, output
         return known[workers]
 
     return results
@@ -189,28 +193,6 @@ def test_a_loop_that_hangs_is_stalled_and_the_others_go_on(tmp_path, workers, ra
     for message in trials.loc["walk", "error_message"]:
         assert message.startswith("silent for ")
         assert f"at epoch {3 if rank else 2}/5" in message  # as the first worker has said
-
-
-@pytest.mark.soak
-def test_a_race_skips_the_worse_and_has_the_scores_of_every_other(tmp_path):
-    grades = [1.0, 2.0, 3.0, 4.0, 5.0]
-    code, output, results = run(
-        tmp_path / "raced",
-        seeds=[0, 1, 2, 3],
-        objectives={"graded": {"trainer": "walk.py:graded", "space": {"grade": {"grid": grades}}}},
-        scheduler={"name": "racing"},
-    )
-    assert code == 0, output
-    trials = results.trials
-    ran = trials[trials["status"] == "finished"]
-    assert set(trials["status"]) == {"finished", "skipped"}
-    assert set(ran[ran["grade"] == 5.0]["seed"]) == {0, 1, 2, 3}
-    assert (ran.groupby("grade")["seed"].nunique() >= 2).all()
-    assert ran["seed"].nunique() == 4
-    assert len(ran) < len(trials)
-    for row in ran.itertuples():
-        noise = random.Random(row.seed).gauss(0, 0.1)
-        assert row.walk_top1 == pytest.approx(10 * row.grade + noise + 5)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=in_soak)])

@@ -43,6 +43,7 @@ from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from tests.cluster.conftest import _hears_ctrl_c, start, wait_until  # noqa: F401
 from tests.cluster.fake_cluster import static_cluster
+from tests.cluster.without_ray import without_ray
 from tests.contracts.disturbed import (
     TIMEOUT_S,
     TRIAL,
@@ -220,19 +221,14 @@ def begin(tmp_path):
         study.stop()
 
 
-def ended(folder, tree, *options):
-    """The results of a study that nothing happened to."""
-    study = Disturbed(study_at(folder / "study.yaml", **tree), folder / "out", *options)
-    try:
-        study.run_to_the_end()
-    finally:
-        study.stop()
-    return folder / "out"
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    return ended(tmp_path_factory.mktemp("undisturbed"), STUDY)
+    """Of trials that no Ray ran: it changes no number."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    study = load_study(study_at(folder / "study.yaml", **STUDY))
+    with without_ray():
+        clsweep.run(study, out=folder / "out")
+    return folder / "out"
 
 
 def num_resumes(study):
@@ -326,25 +322,21 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     begin, undisturbed, tmp_path
 ):
     study, out, aside = begin(STUDY), tmp_path / "out", tmp_path / "aside"
+    study.start()
+    study.advance(2)
     other = shutil.copytree(undisturbed, tmp_path / "other")
-    for is_replaced in (False, True):  # the path comes to name nothing, or another folder
-        study.start()
-        study.advance(2)
-        out.rename(aside)
-        if is_replaced:
-            other.rename(out)
-        code, output = study.wait()
-        assert code == 2, output
-        assert output.count("out: this results folder was deleted, moved or replaced") == 1
-        assert study.scratch() == []
-        assert out.exists() == is_replaced
-        if is_replaced:
-            files = [path.relative_to(out) for path in out.rglob("*") if path.is_file()]
-            assert len(files) == len([*filter(Path.is_file, undisturbed.rglob("*"))])
-            for file in files:
-                assert (out / file).read_bytes() == (undisturbed / file).read_bytes(), file
-            out.rename(other)
-        aside.rename(out)
+    out.rename(aside)
+    other.rename(out)  # the path comes to name another folder
+    code, output = study.wait()
+    assert code == 2, output
+    assert output.count("out: this results folder was deleted, moved or replaced") == 1
+    assert study.scratch() == []
+    files = [path.relative_to(out) for path in out.rglob("*") if path.is_file()]
+    assert len(files) == len([*filter(Path.is_file, undisturbed.rglob("*"))])
+    for file in files:
+        assert (out / file).read_bytes() == (undisturbed / file).read_bytes(), file
+    shutil.rmtree(out)
+    aside.rename(out)
 
     study.start()  # of Ray, the first loss costs a start, and the second ends the run
     study.advance(2)
@@ -377,7 +369,8 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     for folder in ("parts/trials", "parts/epochs", "checkpoints"):
         (out / folder).mkdir(parents=True, exist_ok=True)
         (out / folder / ".5f1c.tmp").write_bytes(b"PAR1")
-    study.run_to_the_end()
+    with without_ray():
+        clsweep.run(load_study(study.path), out=out)
     assert num_resumes(study)[[cut.stem, flipped.stem]].tolist() == [0, 0]
     assert_kept(study, ended_before)
     assert_as_undisturbed(study, undisturbed, tmp_path)
@@ -400,7 +393,8 @@ def test_a_trial_that_dies_again_and_again_fails_until_it_is_retried(begin, undi
     assert failed["error_message"].startswith("the trial's process died")
     assert_tidy(study)
 
-    study.run_to_the_end("--retry-failed")
+    with without_ray():
+        clsweep.run(load_study(study.path), out=study.out, retry_failed=True)
     assert num_resumes(study)[failed["trial_id"]] > 0
     assert_kept(study, trials.query("status == 'finished'").reset_index(drop=True))
     assert_as_undisturbed(study, undisturbed, tmp_path, retried=[failed["trial_id"]])
@@ -443,19 +437,19 @@ def nodes_of(cluster, title):
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
-    cluster, undisturbed, tmp_path, monkeypatch
+    cluster, begin, undisturbed, tmp_path, monkeypatch
 ):
     """At once, each in a folder of its own: trials of one process, and a search whose trials have
     two workers. One has the cluster's token from the environment, one from its home.
     """
-    folders = [tmp_path / name for name in ("plain", "groups", "alone")]
+    folders = [tmp_path / name for name in ("plain", "groups")]
     token = tmp_path / ".ray" / "auth_token"
     for folder in (*folders, token.parent):
         folder.mkdir()
     join = ("--address", cluster.address, "--max-concurrent", 1)
     plain, groups = (
         Disturbed(study_at(folder / "study.yaml", **tree), folder / "out", *join)
-        for folder, tree in zip(folders, (STUDY, GROUPS), strict=False)
+        for folder, tree in zip(folders, (STUDY, GROUPS), strict=True)
     )
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
@@ -494,5 +488,7 @@ def test_two_studies_on_one_cluster_survive_the_loss_of_each_part(
         plain.stop()
         groups.stop()
     assert num_resumes(groups).sum() > 0
-    assert_same_numbers(groups.out, ended(folders[2], GROUPS, "--max-concurrent", 1))
+    alone = begin(GROUPS, "--max-concurrent", 1, out=tmp_path / "alone")
+    alone.run_to_the_end()
+    assert_same_numbers(groups.out, alone.out)
     assert_stopped_by_asha(groups, tmp_path)

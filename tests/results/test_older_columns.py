@@ -1,7 +1,5 @@
 """A folder whose version lacked a column goes on as it was: what it did unsaid is no change."""
 
-from pathlib import Path
-
 import pytest
 
 from clsweep.api import open_results
@@ -16,11 +14,12 @@ NEWER = {"score_network": "student", "transfer_store_as": "pixels"}
 DINO = {"dino": {"framework": "dino", "loss": "soft_cross_entropy"}}
 
 
-def study_of(folder, **search):
+def study_of(folder, base=None, **search):
     search = {"method": "tpe", "trials_per_objective": 2, **search}
     space = {"lr": {"low": 0.01, "high": 1.0}}
     given = {"objectives": DINO, "seeds": [0], "space": space, "search": search}
-    return load_study(study_at(folder / "study.yaml", **given))
+    tree = study_tree()["base"] | (base or {})
+    return load_study(study_at(folder / "study.yaml", base=tree, **given))
 
 
 def rows_of(study):
@@ -51,11 +50,7 @@ def test_more_trials_are_an_extension_and_the_folder_is_read(tmp_path, older):
 
 
 def test_another_value_is_a_change(tmp_path, older):
-    tree = study_tree()["base"] | {"score_network": "teacher"}
-    search = {"method": "tpe", "trials_per_objective": 2}
-    given = {"objectives": DINO, "seeds": [0], "space": {"lr": {"low": 0.01, "high": 1.0}}}
-    path = study_at(Path(tmp_path) / "teacher.yaml", base=tree, search=search, **given)
-    other = load_study(path)
+    other = study_of(tmp_path, {"score_network": "teacher"})
     reasons = extension_errors(older.study(), older.plan().to_pylist(), other, plan_trials(other))
     assert "score_network" in reasons[0]
 

@@ -8,21 +8,11 @@ import pytest
 
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.retention import Retention
-
-
-def plan(*, seeds=2, **configs):
-    """So many configurations of each objective, as `a-1-s0`, in a plan's order."""
-    return [
-        {"trial_id": f"{name}-{config}-s{seed}", "objective": name, "config": config}
-        for config in range(max(configs.values()))
-        for name, num in configs.items()
-        if config < num
-        for seed in range(seeds)
-    ]
+from tests.results.test_standings import plan
 
 
 def rows_of(text):
-    """Rows of `a-0-s0 50, a-1-s0 failed, a-1-s1 30 stopped`."""
+    """Rows of `a-0-0 50, a-1-0 failed, a-1-1 30 stopped`."""
     rows = []
     for trial_id, score, *status in map(str.split, filter(None, text.split(", "))):
         failed = score == "failed"
@@ -60,51 +50,51 @@ BEST_CHECKPOINTS = {"encoders": "none", "checkpoints": "best"}
 # ends (nothing: the rule is applied to what is there), and which files stay.
 CASES = {
     "a seed to come keeps those that its configuration has": ({"a": 3}, {}, "", "", [
-        ("a-1-s0 10, a-0-s0 50, a-0-s1 50", "a-0-s0 a-0-s1 a-1-s0"),
-        ("a-1-s1 95", "a-1-s0 a-1-s1"),  # on the mean of both it is the best
+        ("a-1-0 10, a-0-0 50, a-0-1 50", "a-0-0 a-0-1 a-1-0"),
+        ("a-1-1 95", "a-1-0 a-1-1"),  # on the mean of both it is the best
     ]),
     "a trial under way keeps its encoder until its row is there": (
-        {**ONE_SEED, "a": 3}, {}, "a-0-s0 90", "a-0-s0 a-2-s0", [("a-1-s0 80", "a-0-s0 a-2-s0")],
+        {**ONE_SEED, "a": 3}, {}, "a-0-0 90", "a-0-0 a-2-0", [("a-1-0 80", "a-0-0 a-2-0")],
     ),
     "what the scheduler stopped keeps nothing": (
-        {"a": 2}, {}, "a-0-s0 20, a-0-s1 20", "a-0-s0 a-0-s1",
-        [("a-1-s1 90, a-1-s0 30 stopped", "a-0-s0 a-0-s1")],
+        {"a": 2}, {}, "a-0-0 20, a-0-1 20", "a-0-0 a-0-1",
+        [("a-1-1 90, a-1-0 30 stopped", "a-0-0 a-0-1")],
     ),
     "every configuration lost a seed": ({"seeds": 3, "a": 3}, {}, "", "", [
-        ("a-0-s0 99, a-0-s1 failed, a-0-s2 failed, a-1-s0 70, a-1-s1 70, a-1-s2 nan",
-         "a-1-s0 a-1-s1"),  # more seeds before a higher mean
-        ("a-2-s0 50, a-2-s1 50, a-2-s2 50", "a-2-s0 a-2-s1 a-2-s2"),  # a whole one before others
+        ("a-0-0 99, a-0-1 failed, a-0-2 failed, a-1-0 70, a-1-1 70, a-1-2 nan",
+         "a-1-0 a-1-1"),  # more seeds before a higher mean
+        ("a-2-0 50, a-2-1 50, a-2-2 50", "a-2-0 a-2-1 a-2-2"),  # a whole one before others
     ]),
-    **{f"a failed trial, {rule}": ({"a": 1}, {"encoders": rule}, "a-0-s0 50", "a-0-s0",
-                                   [("a-0-s1 failed", "a-0-s0")])
+    **{f"a failed trial, {rule}": ({"a": 1}, {"encoders": rule}, "a-0-0 50", "a-0-0",
+                                   [("a-0-1 failed", "a-0-0")])
        for rule in ("all", "best", "none")},
     # a-2 has no row yet; b-0 failed after it had sent its encoder
     **{f"after an interruption, {rule}": (
-        {**ONE_SEED, "a": 3, "b": 1}, {"encoders": rule}, "a-0-s0 60, a-1-s0 70, b-0-s0 failed",
-        "a-0-s0 a-1-s0 a-2-s0 b-0-s0", [("", left)])
-       for rule, left in (("all", "a-0-s0 a-1-s0"), ("best", "a-1-s0"), ("none", "a-0-s0 a-1-s0"))},
+        {**ONE_SEED, "a": 3, "b": 1}, {"encoders": rule}, "a-0-0 60, a-1-0 70, b-0-0 failed",
+        "a-0-0 a-1-0 a-2-0 b-0-0", [("", left)])
+       for rule, left in (("all", "a-0-0 a-1-0"), ("best", "a-1-0"), ("none", "a-0-0 a-1-0"))},
     "the best is among those that are stored": (  # a-0 ran while none were kept
-        {**ONE_SEED, "a": 2}, {}, "a-0-s0 90, a-1-s0 80", "a-1-s0", [("", "a-1-s0")],
+        {**ONE_SEED, "a": 2}, {}, "a-0-0 90, a-1-0 80", "a-1-0", [("", "a-1-0")],
     ),
     "the first of two seeds": (
-        {**ONE_SEED, "a": 2}, {}, "", "", [("a-0-s0 80, a-1-s0 70", "a-0-s0")],
+        {**ONE_SEED, "a": 2}, {}, "", "", [("a-0-0 80, a-1-0 70", "a-0-0")],
     ),
     "with further seeds the new best has at least those": (
-        {"a": 2}, {}, "a-0-s0 80, a-1-s0 70", "a-0-s0",
-        [("", "a-0-s0"), ("a-0-s1 10", "a-0-s0 a-0-s1"), ("a-1-s1 70", "a-1-s1")],
+        {"a": 2}, {}, "a-0-0 80, a-1-0 70", "a-0-0",
+        [("", "a-0-0"), ("a-0-1 10", "a-0-0 a-0-1"), ("a-1-1 70", "a-1-1")],
     ),
     "a failed seed that is tried again": (  # its failed row does not stand
-        {"a": 2}, {}, "a-1-s0 50, a-1-s1 50, a-0-s1 90", "a-1-s0 a-1-s1 a-0-s1",
-        [("", "a-0-s1 a-1-s0 a-1-s1"), ("a-0-s0 90", "a-0-s0 a-0-s1")],
+        {"a": 2}, {}, "a-1-0 50, a-1-1 50, a-0-1 90", "a-1-0 a-1-1 a-0-1",
+        [("", "a-0-1 a-1-0 a-1-1"), ("a-0-0 90", "a-0-0 a-0-1")],
     ),
     "checkpoints go by the same rule, and those of failed trials stay": (
         {"a": 3}, BEST_CHECKPOINTS, "", "", [
-            ("a-0-s0 99, a-0-s1 51, a-1-s0 80", "a-0-s0 a-0-s1 a-1-s0"),
-            ("a-1-s1 80, a-2-s0 failed, a-2-s1 85", "a-1-s0 a-1-s1 a-2-s0"),
+            ("a-0-0 99, a-0-1 51, a-1-0 80", "a-0-0 a-0-1 a-1-0"),
+            ("a-1-1 80, a-2-0 failed, a-2-1 85", "a-1-0 a-1-1 a-2-0"),
     ]),
     "checkpoints of ended trials go unless the best are asked for": (
-        {"a": 1}, {"encoders": "none", "checkpoints": "last"}, "", "a-0-s1",
-        [("a-0-s0 99", "a-0-s1")],
+        {"a": 1}, {"encoders": "none", "checkpoints": "last"}, "", "a-0-1",
+        [("a-0-0 99", "a-0-1")],
     ),
 }  # fmt: skip
 
@@ -154,5 +144,5 @@ def test_a_large_sweep_holds_few_encoders_and_loses_none_that_the_best_needs(
     order = [mode == "min", True]
     best = whole.sort_values(["mean", "config"], ascending=order).groupby("objective")
     keys = best.first()["config"].items()
-    expected = [f"{name}-{config}-s{seed}" for name, config in keys for seed in range(seeds)]
+    expected = [f"{name}-{config}-{seed}" for name, config in keys for seed in range(seeds)]
     assert folder.stored("encoders") == expected

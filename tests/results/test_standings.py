@@ -11,14 +11,16 @@ from clsweep.results.standings import Standings, TrialCounts
 METRIC = "knn_top1"
 
 
-def plan(**configs):
-    """So many configurations of each objective on the seeds 0 and 1, interleaved as in a plan."""
+def plan(*, seeds=2, **configs):
+    """So many configurations of each objective, as `a-1-0` for the first seed, interleaved as in a
+    plan.
+    """
     return [
         {"trial_id": f"{name}-{config}-{seed}", "objective": name, "config": config}
         for config in range(max(configs.values()))
         for name, num in configs.items()
         if config < num
-        for seed in (0, 1)
+        for seed in range(seeds)
     ]
 
 

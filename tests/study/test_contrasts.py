@@ -89,6 +89,7 @@ def test_a_plan_with_factors_says_the_same_of_each_cell(study):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_ray")
 def test_contrasts_of_a_run_and_those_that_come_later(study, tmp_path):
     """Asked before, added by a second run, and asked of the results alone."""
     small = {"seeds": [0, 1], "space": {"tau": {"choices": [0.1, 0.5]}}}

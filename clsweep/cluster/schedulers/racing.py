@@ -166,13 +166,21 @@ def race_statistics(scores: _Array, *, confidence: float) -> tuple[int, _Array, 
     shared = common.sum(axis=1)
     leads = np.where(common, scores[leader] - scores, 0.0).sum(axis=1) / np.maximum(shared, 1)
     margins = np.full(len(scores), np.inf)
-    # What configuration and seed leave of the table.
-    whole = scores[present.all(axis=1)]
-    if (freedom := (len(whole) - 1) * (whole.shape[1] - 1)) > 0:
-        left = whole - whole.mean(axis=1, keepdims=True) - whole.mean(axis=0) + whole.mean()
-        noise = math.sqrt(float(np.square(left).sum()) / freedom)
+    variance, freedom = residual_variance(scores[present.all(axis=1)])
+    if freedom > 0:
         quantile = -stdtrit(freedom, 1 - confidence)
         known = shared > 0
-        margins[known] = quantile * noise * np.sqrt(2 / shared[known])
+        margins[known] = quantile * math.sqrt(variance) * np.sqrt(2 / shared[known])
     margins[counts == 0] = -1.0
     return leader, leads, margins
+
+
+def residual_variance(table: _Array) -> tuple[float, int]:
+    """Variance that configuration and seed leave of the scores (n, k), and its degrees of freedom:
+    two-way analysis of variance without replicates. (0, 0) for one configuration, or seed.
+    """
+    freedom = (len(table) - 1) * (table.shape[1] - 1)
+    if freedom <= 0:
+        return 0.0, 0
+    left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+    return float(np.square(left).sum()) / freedom, freedom
