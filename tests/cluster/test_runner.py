@@ -11,12 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import optuna
+import pandas as pd
 import pytest
+from optuna.trial import TrialState
 
 import clsweep
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
 from tests.cluster.conftest import assert_on_loopback, start
+from tests.cluster.conftest import clsweep as clsweep_command
+from tests.cluster.test_encoders import stored
+from tests.cluster.test_loggers import scalars_of
 
 EXPORTERS = [("monitor.py", 44217), ("dashboard.py", 44227)]  # of metrics, at Ray's defaults
 
@@ -152,6 +157,62 @@ def test_a_finished_study_can_be_run_again_and_looked_at(finished, tmp_path, cli
     code, _, message = cli_command("run", path, "--out", out, "--set", "base.epochs=3")
     assert code == 2
     assert "base.epochs: 2 -> 3" in message
+
+
+@pytest.mark.slow
+def test_a_live_search_goes_on_after_a_stop_and_logs_what_it_records(
+    tmp_path, write_study, cli_command
+):
+    """Six configurations for two objectives. The first session ends after five of twelve trials,
+    within a configuration, keeps all encoders and has a logger that fails; the second keeps no
+    further ones.
+    """
+    search = {"method": "tpe", "trials_per_objective": 3, "objectives": ["knn_top1", "rankme"]}
+    nowhere, log = {"mlflow": {"uri": "sqlite:////dev/null/none.db"}}, ("--log", "tensorboard")
+    path = write_study(search=search, encoders={"keep": "all"}, loggers=[nowhere])
+    out = tmp_path / "out"
+    command = ("run", path, "--out", out, *log)
+    code, output = clsweep_command(*command, "--limit", 5)
+    assert code == 0, output
+    assert output.count("mlflow logs no more, the study goes on: ") == 1
+    assert "not running; 7 trials are left" in cli_command("status", str(out))[1]
+    first = clsweep.open_results(out)
+    recorded, references = first.trials, first.references
+    assert len(references) == 3
+    assert len(stored(out)) == 5
+    (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(b"of a trial that has no row")
+    (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
+    (out / "references.parquet").unlink()
+    write_study(search=search, encoders={"keep": "none"})
+    code, output = clsweep_command(*command)
+    assert code == 0, output
+    assert "not measured: " in output
+    assert "logs no more" not in output
+    assert len(stored(out)) == 5
+
+    results = clsweep.open_results(out)
+    assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
+    assert results.plan["tau"].isna().all()
+    assert results.references.equals(references), "lost in between, and scored again"
+    again = results.trials.set_index("trial_id").loc[recorded["trial_id"]].reset_index()
+    pd.testing.assert_frame_equal(again, recorded)
+    for objective in ("simclr", "dcl"):
+        rows = results.trials.query("objective == @objective")
+        assert (rows.groupby("config")["tau"].nunique() == 1).all()
+        trials = entries(out, objective)
+        assert [t.state for t in trials] == [TrialState.COMPLETE] * 3
+        for trial in trials:
+            scores = rows[rows["config"] == trial.user_attrs["config"]]
+            assert scores["tau"].unique().tolist() == [trial.params["tau"]]
+            assert trial.values == pytest.approx(scores[["knn_top1", "rankme"]].mean().tolist())
+    for row in results.trials.to_dict("records"):
+        places = (row["objective"], f"config-{row['config']}", f"seed-{row['seed']}")
+        scalars = scalars_of(out.joinpath("tensorboard", *places))
+        for name in ("knn_top1", "train_loss", "rankme"):
+            epochs = results.epochs.query("trial_id == @row['trial_id']")
+            logged = [(step, value) for tag, step, value in scalars if tag == name]
+            assert [step for step, _ in logged] == epochs["epoch"].tolist()
+            assert [value for _, value in logged] == pytest.approx(epochs[name].tolist(), rel=1e-6)
 
 
 def entries(out, objective):

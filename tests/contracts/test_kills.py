@@ -369,8 +369,7 @@ def test_a_study_survives_what_becomes_of_its_folder_its_ray_and_its_files(
     for folder in ("parts/trials", "parts/epochs", "checkpoints"):
         (out / folder).mkdir(parents=True, exist_ok=True)
         (out / folder / ".5f1c.tmp").write_bytes(b"PAR1")
-    with without_ray():
-        clsweep.run(load_study(study.path), out=out)
+    study.run_to_the_end()
     assert num_resumes(study)[[cut.stem, flipped.stem]].tolist() == [0, 0]
     assert_kept(study, ended_before)
     assert_as_undisturbed(study, undisturbed, tmp_path)
