@@ -21,7 +21,7 @@ from clsweep.catalog import (
 from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
-from clsweep.cli.image_room import room_notes, store_lines
+from clsweep.cli.image_storage import room_notes, store_lines
 from clsweep.cluster.resources import require_capacity, require_files, this_machine
 from clsweep.data.locations import AbsentError
 from clsweep.display.numbers import count, number, setting, setting_column

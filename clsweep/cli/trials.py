@@ -11,8 +11,8 @@ import pandas as pd
 
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
-from clsweep.cli.conditions import selected
 from clsweep.cli.status import MOST_OF_ERROR
+from clsweep.cli.where import selected
 from clsweep.display.numbers import is_number, setting_column, texts_of
 from clsweep.errors import RequestError, nearest
 from clsweep.opened_results import Results

@@ -11,8 +11,8 @@ import numpy as np
 from clsweep.catalog import DATASET, Dataset, implementation
 from clsweep.catalog.plugin_guard import PartError
 from clsweep.catalog.plugins import error_line
-from clsweep.data.draws import drawing
 from clsweep.data.locations import DataPlace
+from clsweep.data.random_streams import drawing
 from clsweep.errors import RequestError
 
 MAX_DIGESTED = 50_000  # images of a split at most, evenly spaced

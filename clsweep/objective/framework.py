@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from clsweep.model.halves import halves
+from clsweep.model.half_weights import half_weights
 from clsweep.model.heads import RELU, Activation, Norm, mlp
 from clsweep.objective.contrastive import wide
 from clsweep.objective.views import Pairs
@@ -325,7 +325,7 @@ def per_view(
     outputs: dict[int, Tensor] = {}
     for same in alike.values():
         out = torch.cat([views[view] for view in same])
-        with halves(modules, out.device):
+        with half_weights(modules, out.device):
             for module in modules:
                 out = module(out)
         outputs.update(zip(same, out.chunk(len(same)), strict=True))

@@ -18,8 +18,8 @@ from clsweep.catalog.plugin_guard import PartError, value_text
 from clsweep.catalog.rows import Row, parse_numbers
 from clsweep.data.augment import Draws
 from clsweep.data.datasets import Splits, load_splits, transferred_splits
-from clsweep.data.draws import derived_seed, seed_draws
 from clsweep.data.locations import DataPlace
+from clsweep.data.random_streams import derived_seed, seed_draws
 from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from clsweep.catalog import FINETUNE_SHARES
 from clsweep.catalog.rows import parse_numbers
 from clsweep.data.augment import Recipe
-from clsweep.data.draws import derived_seed
+from clsweep.data.random_streams import derived_seed
 from clsweep.data.splits import SPLIT_SEED, stratified
 from clsweep.model.transfer import to_device
 from clsweep.train.accuracy import top_hits

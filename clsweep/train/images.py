@@ -30,8 +30,8 @@ from clsweep.data.augment import (
     draw_views,
 )
 from clsweep.data.datasets import Split, Splits
-from clsweep.data.draws import derived_seed
 from clsweep.data.image_files import Pictures
+from clsweep.data.random_streams import derived_seed
 from clsweep.model.transfer import to_device
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import rank, world_size

@@ -19,9 +19,9 @@ from clsweep.catalog.ownership import num_crop_only, with_defaults
 from clsweep.catalog.plugins import forget_folders
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import load_splits
-from clsweep.data.draws import drawing
 from clsweep.data.locations import DataPlace
 from clsweep.data.preparation import told_to
+from clsweep.data.random_streams import drawing
 from clsweep.objective.contrastive import wide
 from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
@@ -40,7 +40,7 @@ from clsweep.train.evaluation import (
 )
 from clsweep.train.finite import DivergedError
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
-from clsweep.train.leaves import require_trained
+from clsweep.train.lost_gradients import require_trained
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import peak_lr

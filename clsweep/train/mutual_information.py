@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clsweep.catalog import DATASET, METRICS, implementation
 from clsweep.catalog.rows import Row
-from clsweep.data.draws import derived_seed
+from clsweep.data.random_streams import derived_seed
 from clsweep.model.transfer import to_device
 from clsweep.objective.build import build_critic
 from clsweep.train.accuracy import in_percent
@@ -21,7 +21,7 @@ from clsweep.train.checkpoints import TrialCheckpointer
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.evaluation import take_scores
 from clsweep.train.finite import DivergedError
-from clsweep.train.leaves import require_trained
+from clsweep.train.lost_gradients import require_trained
 from clsweep.train.memory import PeakMemory
 from clsweep.train.progress_reporter import ProgressReporter
 from clsweep.train.state import EpochUnderWay, Precision, TrialState, seeded

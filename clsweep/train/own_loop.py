@@ -23,8 +23,8 @@ from clsweep.catalog.ownership import trainer_scores
 from clsweep.catalog.plugin_guard import LARGEST_SCORE, PartError, value_text
 from clsweep.catalog.rows import Row
 from clsweep.data.datasets import Split, Splits, load_splits
-from clsweep.data.draws import derived_seed, drawing, seed_draws
 from clsweep.data.locations import DataPlace
+from clsweep.data.random_streams import derived_seed, drawing, seed_draws
 from clsweep.errors import nearest
 from clsweep.train.accuracy import hits_row
 from clsweep.train.checkpoints import TrialCheckpointer

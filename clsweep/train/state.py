@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from clsweep.data.draws import derived_seed, drawing, seed_draws
+from clsweep.data.random_streams import derived_seed, drawing, seed_draws
 from clsweep.errors import RequestError
 from clsweep.model.winograd import use_winograd
 from clsweep.objective.build import build_encoder, build_objective

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.cli import conditions
+from clsweep.cli import where
 from clsweep.cli.trials import selected, trial_rows
 from clsweep.errors import RequestError
 
@@ -146,8 +146,8 @@ def test_the_top_ones_are_the_best_unless_they_are_sorted(mode, sort, expected):
 
 
 def test_a_column_is_read_once_however_often_it_is_named(monkeypatch):
-    reads, typed = [], conditions._typed
-    monkeypatch.setattr(conditions, "_typed", lambda column: reads.append(1) or typed(column))
+    reads, typed = [], where._typed
+    monkeypatch.setattr(where, "_typed", lambda column: reads.append(1) or typed(column))
     frame = pd.DataFrame({"tau": [0.1, 0.2, None]})
     many = " and ".join(["tau < 0.15"] * 200)
     assert selected(frame, many).tolist() == [True, False, False]

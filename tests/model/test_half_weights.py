@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.model.encoders import resnet18
-from clsweep.model.halves import halves
+from clsweep.model.half_weights import half_weights
 from tests.operations import Operations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,7 +61,7 @@ def passed(network: nn.Module, *, at_once: bool) -> tuple[dict[str, Tensor], lis
     with Operations() as seen:
         with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
             if at_once:
-                with halves([network], CPU):
+                with half_weights([network], CPU):
                     y = network(x_NCHW)
             else:
                 y = network(x_NCHW)
@@ -96,12 +96,12 @@ def test_afterwards_the_layers_have_their_parameters_also_where_a_pass_fails():
 
 
 def with_halves(network: nn.Module, x_NCHW: Tensor) -> Tensor:
-    with halves([network], CPU):
+    with half_weights([network], CPU):
         assert network[0].weight.dtype == torch.bfloat16
         return network(x_NCHW)
 
 
 def test_without_autocast_nothing_is_cast():
     network = small()
-    with halves([network], CPU):
+    with half_weights([network], CPU):
         assert network[0].weight is network._modules["0"]._parameters["weight"]

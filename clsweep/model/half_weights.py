@@ -22,7 +22,7 @@ _CAST = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, WinogradConv2d)
 
 
 @contextlib.contextmanager
-def halves(modules: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
+def half_weights(modules: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
     """Meanwhile the layers of these modules have weights in autocast's type; one pass through them,
     as the gradients of several would be added in that type.
     """
