@@ -248,6 +248,12 @@ class TrialHits:
         known = {name: each for name, each in every.items() if each}
         return known if len(known) == len(every) else {}
 
+    def renamed(self, objective: str, name: str) -> TrialHits:
+        """Those of one objective, by another name."""
+        one = TrialHits(self.read)
+        vars(one)["known"] = {name: self.known[objective]} if objective in self.known else {}
+        return one
+
     def of(
         self,
         objective: str,

@@ -130,6 +130,11 @@ class Sweep:
         chosen = self.settings.iloc[rows].reset_index(drop=True)
         return replace(self, settings=chosen, **arrays, **changes)
 
+    def renamed(self, name: str) -> Sweep:
+        """The same by another name, with the images that it has right."""
+        hits = self.hits and self.hits.renamed(self.objective, name)
+        return replace(self, objective=name, hits=hits)
+
     def by_level(self) -> Sweep:
         """The same with configurations in the order of their means: what is drawn at random then
         does not hang on their numbers.

@@ -167,7 +167,7 @@ def _on_seeds(sweep: Sweep, seeds: Any) -> Sweep:
 
 
 def _of_objective(a: Sweep, b: Sweep, *tuned: Sweep) -> Iterator[Row]:
-    a, b, *sides = (replace(x, objective=n) for x, n in zip((a, b, *tuned), "ABAB", strict=True))
+    a, b, *sides = (x.renamed(name) for x, name in zip((a, b, *tuned), "ABAB", strict=True))
     common, notes = _in_common(a, b)
     if common:
         yield {"what": MEAN, **_mean(common, notes)}
@@ -241,7 +241,7 @@ def _contrasts(a: StudyData, b: StudyData, compared: Sequence[str]) -> Iterator[
         # + B1 - B2 + A2 - A1: the sign of `Contrast.of` changes from one to the next
         of = [("B", n) for n in each.of] + [("A", n) for n in each.of[::-1]]
         named = [
-            replace(side[n], objective=f"{at}/{n}")
+            side[n].renamed(f"{at}/{n}")
             for at, side in zip("AB", sides, strict=True)
             for n in each.of
         ]

@@ -148,6 +148,49 @@ def test_contrasts_of_both_are_compared(tmp_path):
     assert row["difference"] == pytest.approx(row["second"] - row["first"])
 
 
+def with_images(path, *, rng, shift=0.0, **changes):
+    """A recorded study that says which of 300 images, some easier than others, each trial has
+    right.
+    """
+    path.mkdir()
+    given = {"space": {"tau": {"grid": [*LEVELS]}}, "seeds": [0, 1, 2, 3]} | changes
+    study = load_study(study_at(path / "study.yaml", **given))
+    draws, easy = np.random.default_rng(rng), np.random.default_rng(99).standard_normal(300)
+    right = {}
+
+    def outcome(row):
+        level = np.log(LEVELS[row["tau"]] / (100 - LEVELS[row["tau"]])) + shift
+        right[row["trial_id"]] = draws.random(300) < 1 / (1 + np.exp(-level - 2 * easy))
+        return {"knn_top1": 100 * right[row["trial_id"]].mean()}
+
+    def hits(row):
+        bits = np.packbits(right[row["trial_id"]]).tobytes()
+        which = {"metric": "knn_top1", "split": "validation", "images": "these"}
+        return [{**which, "num_images": 300, "bits": bits}]
+
+    return recorded(path / "results", study, outcome, hits=hits)
+
+
+def test_answers_are_for_new_images_as_those_of_both_studies_together_are(tmp_path):
+    asked = {"contrasts": {"gain": {"of": ["dcl", "simclr"]}}}
+    a = with_images(tmp_path / "a", rng=0, name="one", **asked)
+    b = with_images(tmp_path / "b", rng=1, name="two", shift=0.4, **asked)
+    _, answers = rows_of(a, b)
+    together = clsweep.open_results(a, b)
+    for what, stat in (("SD*", "std"), ("best", "tuned")):
+        [expected] = together.compare("two/dcl", "one/dcl", stat=stat).to_dict("records")
+        row = answers.loc[("dcl", what)]
+        names = {"first": "value_b", "second": "value_a", "difference": "estimate"}
+        for ours, theirs in names.items():
+            assert row[ours] == pytest.approx(expected[theirs], rel=1e-9), (what, ours)
+        for end in ("low", "high"):  # by other random numbers
+            near = 0.1 * (expected["high"] - expected["low"])
+            assert row[end] == pytest.approx(expected[end], abs=near), (what, end)
+    _, fixed = rows_of(a, b, images="fixed")
+    widths, of_seeds = (x["high"] - x["low"] for x in (answers, fixed))
+    assert (widths > 1.02 * of_seeds)[~widths.index.isin([("dcl", "SD*"), ("simclr", "SD*")])].all()
+
+
 def test_what_is_no_study_with_trials_is_refused(tmp_path):
     a = clsweep.open_results(folder(tmp_path / "a"))
     empty = recorded(tmp_path / "empty", load_study(tmp_path / "a" / "study.yaml"), lambda _: None)
