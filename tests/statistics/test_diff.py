@@ -188,7 +188,9 @@ def test_answers_are_for_new_images_as_those_of_both_studies_together_are(tmp_pa
             assert row[end] == pytest.approx(expected[end], abs=near), (what, end)
     _, fixed = rows_of(a, b, images="fixed")
     widths, of_seeds = (x["high"] - x["low"] for x in (answers, fixed))
-    assert (widths > 1.02 * of_seeds)[~widths.index.isin([("dcl", "SD*"), ("simclr", "SD*")])].all()
+    is_mean = widths.index.get_level_values("what") != "SD*"
+    assert (widths >= of_seeds - 1e-9)[is_mean].all()  # what images give to both cancels
+    assert (widths > 1.02 * of_seeds)[is_mean].any()
 
 
 def test_what_is_no_study_with_trials_is_refused(tmp_path):
