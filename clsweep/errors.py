@@ -25,6 +25,7 @@ class BusyError(RequestError):
     """Another run holds the results folder."""
 
 
+_SHORT = 5  # letters
 MAX_LINES = 50  # of mistakes that one message lists
 
 
@@ -36,10 +37,12 @@ def nearest(
     """
     import difflib  # deferred: only a mistake pays for it
 
-    known = list(candidates)
-    others = (aliases or {}).get(word.lower().replace("-", "_"), ())
-    meant = [name for name in others if name in known]
-    return did_you_mean(meant or difflib.get_close_matches(word, known, n=1, cutoff=0.6))
+    known = {name.lower(): name for name in candidates}
+    plain = word.lower()
+    others = (aliases or {}).get(plain.replace("-", "_"), ())
+    cutoff = 0.6 if len(word) > _SHORT else 0.75  # two short words have many letters in common
+    match = difflib.get_close_matches(plain, known, n=1, cutoff=cutoff)
+    return did_you_mean([x for x in others if x in known.values()] or [known[x] for x in match])
 
 
 def did_you_mean(names: Sequence[str]) -> str:

@@ -83,7 +83,7 @@ def known_gpu(name: str) -> KnownGPU:
     plain = name.lower().replace(" ", "").replace("_", "-")
     if plain not in GPUS:
         known = f"Expected one of: {', '.join(GPUS)}"
-        meant = nearest(plain, GPUS, {"a100": "a100-40"})
+        meant = nearest(plain, GPUS, {plain: [n for n in GPUS if n.startswith(f"{plain}-")]})
         raise RequestError(f"--gpu: unknown GPU '{name:.40}'.{meant} {known}")
     return GPUS[plain]
 

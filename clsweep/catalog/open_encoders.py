@@ -23,7 +23,7 @@ from clsweep.catalog.rows import Component
 _SEES = ("encoder", "view_size", "image_size", "channels")
 # what the features and weights of one hang on, and what of it a study states
 ENCODER_PARAMS = ("encoder", "view_size", "pooling", "init", "width", "stem")
-_MEASURED = (*ENCODER_PARAMS, "image_size", "channels", "freeze_patch_embed")
+_MEASURED = (*ENCODER_PARAMS, "image_size", "channels", "freeze_patch_embed", "small_view_size")
 NO_PATCHES = (
     "expected an encoder with a patch projection, as timm/vit_small_patch16_224: without one there "
     "is nothing to freeze"

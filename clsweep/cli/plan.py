@@ -26,6 +26,7 @@ from clsweep.cluster.resources import require_capacity, require_files, this_mach
 from clsweep.data.locations import AbsentError
 from clsweep.display.numbers import count, number, setting, setting_column
 from clsweep.errors import RequestError, listed, nearest
+from clsweep.study.cautions import asha_notes, rate_notes
 from clsweep.study.design import Study, count_configs, num_saved, plan_row, plan_trials, sampler_of
 from clsweep.study.document import shipped_studies, study_question
 from clsweep.study.factors import FactorCell, factor_cells, factors_of, merged_lines, split_name
@@ -360,16 +361,13 @@ def plan_notes(study: Study) -> list[str]:
         notes += [f"note: search.budget: no configuration begins {when}" for when in budget.ends()]
     scheduler = study.sections.scheduler
     if scheduler.name == "asha":
-        factor, first = scheduler.reduction_factor, study.sections.seeds[0]
-        notes.append(
-            f"note: asha: at epoch {scheduler.grace_epochs}, and at {factor} times as many and so "
-            f"on, only one configuration in {factor} goes on; seed {first} decides"
-        )
+        notes += asha_notes(study)
     if scheduler.name == "racing":
         notes.append(
             f"note: racing: every configuration runs on the first {FIRST_SEEDS} seeds, and on each "
             f"further one unless it is behind the leader with {scheduler.confidence:.4g} confidence"
         )
+    notes += rate_notes(study)
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")
     files = checked_files(study.document.source)

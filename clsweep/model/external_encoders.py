@@ -199,21 +199,27 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
             return make().to("meta")
 
 
-def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int) -> nn.Module:
-    """The network, with the width of its features. ValueError where it does not map images of this
-    size to one vector each, or several workers could not share its batch norms.
+def mapped(network: nn.Module, name: str, size: int, channels: int, *, of_views: str) -> Any:
+    """What a network on the meta device makes of images of this size, which the hyperparameter
+    `of_views` sets. ValueError where it does not take them.
     """
     x_NCSS = torch.empty(_PROBE, inputs(channels), size, size, device="meta")
-    blueprint = on_meta(make).eval()
     with torch.device("meta"), torch.no_grad():
         try:
-            features = blueprint(x_NCSS)
+            return network.eval()(x_NCSS)
         except Exception as error:  # libraries raise anything at sizes
             shape = f"{size} x {size} pixels and {inputs(channels)} channels"
             raise ValueError(
                 f"{name}: does not take images of {shape}: {first_line(error).rstrip('.')}. "
-                "Set view_size, or take another encoder"
+                f"Set {of_views}, or take another encoder"
             ) from None
+
+
+def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int) -> nn.Module:
+    """The network, with the width of its features. ValueError where it does not map images of this
+    size to one vector each, or several workers could not share its batch norms.
+    """
+    features = mapped(on_meta(make), name, size, channels, of_views="view_size")
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != _PROBE:
         given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(

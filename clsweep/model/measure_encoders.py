@@ -12,7 +12,7 @@ import torch
 from clsweep.catalog import COMPONENT, implementation
 from clsweep.catalog.open_encoders import NO_PATCHES
 from clsweep.errors import first_line
-from clsweep.model.external_encoders import on_meta, take_channels
+from clsweep.model.external_encoders import mapped, on_meta, take_channels
 from clsweep.model.initial_weights import fitting
 from clsweep.model.patch_projection import patch_projection
 
@@ -30,6 +30,9 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
             fitting(network, config["init"])
         if config.get("freeze_patch_embed") and patch_projection(network) is None:
             raise ValueError(f"{config['encoder']}: {NO_PATCHES}")
+        if size := config.get("small_view_size"):
+            name, channels = config["encoder"], config["channels"]
+            mapped(network, name, size, channels, of_views="small_view_size")
     except Exception as error:  # libraries raise anything at names and sizes
         return {"error": first_line(error)}
     return {"num_features": network.num_features}

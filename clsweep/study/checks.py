@@ -10,9 +10,11 @@ from typing import Any
 
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, METRICS, PARAM, Value
 from clsweep.catalog.open_encoders import ENCODER_PARAMS, NO_PATCHES, NONE, is_open, why_not
+from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.ownership import (
     ALL_THERE_IS,
     is_taken,
+    small_view_size,
     switched_off_by,
     without_other_encoders,
 )
@@ -78,17 +80,28 @@ class _ObjectiveChecks(TrainingChecks):
             for each in itertools.product(*given.values())
         ]
         measured = [
-            config | {"freeze_patch_embed": self.freezes_patches(str(config["encoder"]))}
+            config
+            | {"freeze_patch_embed": self.freezes_patches(str(config["encoder"]))}
+            | self.small_views(config)
             for config in configs
             if is_open(config["encoder"]) or init != NONE
         ]
         for reason in dict.fromkeys(why_not(measured)):
             key = "init" if init != NONE and init.partition("#")[0] in reason else "encoder"
+            key = "small_view_size" if "Set small_view_size" in reason else key
             self.mistake("freeze_patch_embed" if reason.endswith(NO_PATCHES) else key, reason)
         for name in self.objective.encoders:
             is_built_in = COMPONENT["encoder"][name].impl.startswith("clsweep.")
             if is_built_in and not is_open(name) and self.freezes_patches(name):
                 self.mistake("freeze_patch_embed", f"{name}: {NO_PATCHES}")
+
+    def small_views(self, config: Mapping[str, Any]) -> dict[str, int]:
+        """The side of the smaller views that this encoder sees too, if there are any."""
+        if "small_view_size" not in self.owned or self.highest("num_views") == 2:
+            return {}
+        size = config.get("view_size") or config["image_size"]
+        small = self.lowest("small_view_size") or small_view_size(size)
+        return {"small_view_size": small} if small != size else {}
 
     def freezes_patches(self, encoder: str) -> bool:
         """True if some trial with this encoder has a frozen patch projection."""
@@ -351,7 +364,9 @@ def _check_objectives(draft: Draft, objectives: Sequence[str]) -> None:
         draft.error((*at, 0), f"expected {metric}, the study's metric, given {first!r:.80}")
     if second not in known or second == metric:
         expected = f"expected {SECONDS} or a metric beside {metric}"
-        draft.error((*at, 1), f"{expected}, given {second!r:.80}.{nearest(second, known)}")
+        draft.error(
+            (*at, 1), f"{expected}, given {second!r:.80}.{nearest(second, known, OTHER_NAMES)}"
+        )
     if method not in LIVE_METHODS:
         draft.error(
             at,
@@ -413,7 +428,8 @@ def _mistakes(
             hint = f"{nearest(name, known)} Expected one of: {', '.join(known)}"
             yield ("of",), f"unknown objective '{name:.80}'.{hint}"
     if contrast.metric is not None and contrast.metric not in (*METRIC, *DIAGNOSTIC):
-        hint = f"{nearest(contrast.metric, [*METRIC, *DIAGNOSTIC])} See clsweep catalog metrics"
+        meant = nearest(contrast.metric, [*METRIC, *DIAGNOSTIC], OTHER_NAMES)
+        hint = f"{meant} See clsweep catalog metrics"
         yield ("metric",), f"unknown metric '{contrast.metric:.80}'.{hint}"
     if len(contrast.sides) == 1 and contrast.minus is None:
         nothing = f"nothing is subtracted from {contrast.sides[0]}"

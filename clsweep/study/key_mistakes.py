@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from clsweep.catalog import COMPONENT, DATASET, PARAM
+from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.ownership import aliases
 from clsweep.display.numbers import setting
 from clsweep.errors import did_you_mean, nearest
@@ -48,7 +49,7 @@ def explained(error: Any, model: Any, section: Keys = ()) -> tuple[Keys, str]:
         return keys, str(context["error"])
     if kind == "literal_error":
         known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-        hint = nearest(given, known) if isinstance(given, str) else ""
+        hint = nearest(given, known, OTHER_NAMES) if isinstance(given, str) else ""
         return keys, f"expected {context['expected']}, given {given!r:.80}.{hint}"
     if kind in _BOUNDS:
         bound, sign = _BOUNDS[kind]
@@ -70,13 +71,18 @@ def _nearest_key(keys: Keys, known: list[str]) -> str:
     name, others = str(keys[-1]), aliases()
     if "base" in known and (name in PARAM or name in others):
         return did_you_mean([dotted((*keys[:-1], "base", own)) for own in others.get(name, [name])])
-    return nearest(name, known)
+    return nearest(name, known, OTHER_NAMES)
 
 
 def _known_keys(model: Any, section: Keys) -> list[str]:
     """The keys that the section at these keys may have."""
-    if section:
-        annotation = model.model_fields[str(section[0])].annotation
+    keys = iter(section)
+    for key in keys:
+        if str(key) not in model.model_fields:  # a place in a list
+            continue
+        annotation = model.model_fields[str(key)].annotation
         inside = get_args(annotation) or (annotation,)  # of a mapping of sections its sections
         model = next((part for part in inside if hasattr(part, "model_fields")), model)
+        if get_origin(annotation) is dict:
+            next(keys, None)  # the name of one of them
     return [field.alias or name for name, field in model.model_fields.items()]

@@ -19,6 +19,7 @@ from clsweep.catalog import (
     Value,
 )
 from clsweep.catalog.open_encoders import NONE, with_digest
+from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.ownership import (
     aliases,
     default_of,
@@ -30,6 +31,7 @@ from clsweep.catalog.ownership import (
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
+from clsweep.study.cautions import cautions
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
 from clsweep.study.design import Study, require_enumerable
@@ -93,6 +95,13 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     return replace(study, notes=(*study.notes, *notes))
 
 
+# What others mean by these names.
+_OTHER_MEANINGS = {
+    "momentum": " (that of SGD is sgd_momentum)",
+    "tau": " (the rate of a momentum encoder is momentum)",
+}
+
+
 class _Cell(Draft):
     """One study without factors, in two steps: its objectives, and what holds for all of them."""
 
@@ -121,6 +130,7 @@ class _Cell(Draft):
             self.dataset = replace(self.dataset, store_size=store_size)
         check_study(self, self.objectives)
         self.raise_errors()
+        self.notes += cautions(self, self.objectives)
         return Study(
             sections=self.sections, dataset=self.dataset, objectives=self.objectives,
             notes=tuple(self.notes), document=self.document, preset=preset,
@@ -216,7 +226,7 @@ class _Cell(Draft):
                 self.error((*at, "trainer"), wrong)
                 return {p: next(iter(COMPONENT[p])) for p in OBJECTIVE_PARTS}, False
             if name not in known:
-                hint = f"{nearest(name, known)} Expected one of: {', '.join(known)}"
+                hint = f"{nearest(name, known, OTHER_NAMES)} Expected one of: {', '.join(known)}"
                 self.error((*at, part), f"unknown {part} '{name:.80}'.{hint}")
                 name = next(iter(known))  # go on, to find the other mistakes too
             parts[part] = name
@@ -309,7 +319,7 @@ class _Cell(Draft):
         if PARAM[param].needs_rgb and (channels := self.dataset.channels) != 3:
             given = "one channel" if channels == 1 else f"{channels} channels, not red, green, blue"
             return f"the images of {self.dataset.name} have {given}"
-        return "none of its parts uses it"
+        return "none of its parts uses it" + _OTHER_MEANINGS.get(param, "")
 
     def _sized(self) -> Dataset:
         """The data set with its sizes. Without those of a folder nothing else can be checked."""

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from clsweep.catalog import DATASET, METRIC, OBJECTIVE_PARTS
+from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.rows import SECONDS
 from clsweep.catalog.trainers import trainer_name
 from clsweep.data.locations import DataPlace, secret_in
@@ -433,8 +434,6 @@ def parse_sections(document: Document) -> StudySections:
 
 def _choice(part: str, name: str, known: Collection[str]) -> str:
     if name not in known:
-        raise ValueError(
-            f"unknown {part} '{name:.80}'.{nearest(name, known)} Expected one of: "
-            f"{', '.join(known)}"
-        )
+        hint = f"{nearest(name, known, OTHER_NAMES)} Expected one of: {', '.join(known)}"
+        raise ValueError(f"unknown {part} '{name:.80}'.{hint}")
     return name

@@ -17,10 +17,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Param, Value
+from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.ownership import small_view_size, switched_off_by
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting
-from clsweep.errors import nearest
+from clsweep.errors import did_you_mean, nearest
 from clsweep.study.document import Document
 from clsweep.study.factors import cell_document, factor_cells
 
@@ -378,12 +379,12 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
     if not isinstance(raw, dict):
         raise ValueError(
             f"expected {{low, high}} with an optional log and grid, {{grid}} or {{choices}}, given "
-            f"{raw!r:.80}"
+            f"{raw!r:.80}{did_you_mean([f'{{grid: {raw}}}'] if isinstance(raw, list) else [])}"
         )
     for key in raw:
         if key not in DIMENSION_KEYS:
             raise ValueError(
-                f"unknown key '{key:.80}'.{nearest(key, DIMENSION_KEYS)} Expected: "
+                f"unknown key '{key:.80}'.{nearest(key, DIMENSION_KEYS, OTHER_NAMES)} Expected: "
                 f"{', '.join(DIMENSION_KEYS)}"
             )
     if "when" in raw:
