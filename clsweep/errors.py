@@ -25,7 +25,6 @@ class BusyError(RequestError):
     """Another run holds the results folder."""
 
 
-_SHORT = 5  # letters
 MAX_LINES = 50  # of mistakes that one message lists
 
 
@@ -40,8 +39,7 @@ def nearest(
     known = {name.lower(): name for name in candidates}
     plain = word.lower()
     others = (aliases or {}).get(plain.replace("-", "_"), ())
-    cutoff = 0.6 if len(word) > _SHORT else 0.75  # two short words have many letters in common
-    match = difflib.get_close_matches(plain, known, n=1, cutoff=cutoff)
+    match = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
     return did_you_mean([x for x in others if x in known.values()] or [known[x] for x in match])
 
 

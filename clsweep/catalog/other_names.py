@@ -1,4 +1,4 @@
-"""What other libraries and authors call parts of an objective, data, scores and keys of a study."""
+"""Names by which others call parts of an objective, data, scores and keys of a study."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def mapped(network: nn.Module, name: str, size: int, channels: int, *, of_views: str) -> Any:
-    """What a network on the meta device makes of images of this size, which the hyperparameter
+    """Output of a network on the meta device for images of this size, which the hyperparameter
     `of_views` sets. ValueError where it does not take them.
     """
     x_NCSS = torch.empty(_PROBE, inputs(channels), size, size, device="meta")

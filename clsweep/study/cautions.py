@@ -18,7 +18,7 @@ _NEAR = 1.5  # ratio of the ends of a log range below which it is all but linear
 _PLAIN_BATCH = 256  # of which `lr` is the rate, where `lr_rule` scales it
 
 
-def cautions(draft: Draft, objectives: tuple[Objective, ...]) -> list[str]:
+def setting_notes(draft: Draft, objectives: tuple[Objective, ...]) -> list[str]:
     """The notes on a checked study without factors, each with its objectives unless all have it."""
     names: dict[str, list[str]] = {}
     for objective in objectives:

@@ -31,7 +31,7 @@ from clsweep.catalog.ownership import (
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
-from clsweep.study.cautions import cautions
+from clsweep.study.cautions import setting_notes
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
 from clsweep.study.design import Study, require_enumerable
@@ -130,7 +130,7 @@ class _Cell(Draft):
             self.dataset = replace(self.dataset, store_size=store_size)
         check_study(self, self.objectives)
         self.raise_errors()
-        self.notes += cautions(self, self.objectives)
+        self.notes += setting_notes(self, self.objectives)
         return Study(
             sections=self.sections, dataset=self.dataset, objectives=self.objectives,
             notes=tuple(self.notes), document=self.document, preset=preset,
