@@ -92,12 +92,14 @@ def status(
 @with_groups
 def trials(
     path: ResultsPath,
-    where: Annotated[str | None, option("--where EXPR", "a condition: tau < 0.1")] = None,
+    where: Annotated[
+        list[str] | None, option("--where EXPR", "a condition: tau < 0.1; of several all must hold")
+    ] = None,
     sort: Annotated[str | None, option("--sort COL", "-COL: largest first")] = None,
     top: Annotated[
         int | None, option("--top", "only the first N rows: the best, without --sort", min=1)
     ] = None,
-    columns: Annotated[str | None, option("--columns A,B", "these columns alone")] = None,
+    columns: Annotated[list[str] | None, option("--columns A,B", "these columns alone")] = None,
     *,
     reading: ResultsOptions,
     style: OutputOptions,
@@ -109,9 +111,9 @@ def trials(
     from clsweep.sweeps.notes import reference_notes
 
     every_column, results = style.format.is_exact, reading.opened([path])
-    names_given = [name.strip() for name in columns.split(",")] if columns else None
+    names_given = [name.strip() for each in columns or () for name in each.split(",")]
     rows, names = trial_rows(
-        results, where, sort, top, columns=names_given, every_column=every_column
+        results, where or (), sort, top, columns=names_given, every_column=every_column
     )
     spare = () if names_given else trials_spare(results)
     left_out = print_table(rows, names, format=style.format, spare=spare, wide=style.wide)

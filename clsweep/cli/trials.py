@@ -49,19 +49,19 @@ def table_status(results: Results) -> list[Row]:
 
 def trial_rows(
     results: Results,
-    where: str | None,
+    where: Sequence[str],
     sort: str | None,
     top: int | None,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] = (),
     every_column: bool,
 ) -> tuple[list[Row], list[str]]:
     """Trial rows, selected and sorted, and their columns: those asked for, or for eyes those that
     tell trials apart.
     """
     frame = results.trials
-    if where:
-        frame = frame[selected(frame, where)]
+    for condition in where:
+        frame = frame[selected(frame, condition)]
     score, mode = results.data.metric, results.data.mode
     if top and not sort and score in frame:  # the best ones
         sort = score if mode == "min" else f"-{score}"

@@ -58,7 +58,7 @@ def test_commands_on_trials_read_an_import(export, capsys):
     export.write_text(export.read_text().replace("lr,", "optim/lr,", 1))
     import_export(export)
     capsys.readouterr()
-    trials("results/sweep", where="`optim/lr` == 0.1 and seed == 1", columns="optim/lr,acc")
+    trials("results/sweep", where=["`optim/lr` == 0.1", "seed == 1"], columns=["optim/lr", "acc"])
     said = capsys.readouterr().out.split()
     assert said[:6] == ["optim/lr", "acc", "0.1", "79.10", "0.1", "79.10"]
     status("results/sweep")

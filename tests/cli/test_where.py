@@ -141,7 +141,7 @@ def test_the_top_ones_are_the_best_unless_they_are_sorted(mode, sort, expected):
     of_all = {"objective": "a", "seed": 0, "status": "finished", "sampler": "grid"}
     table = table.assign(**of_all, tau=[0.1, 0.2, 0.3, 0.4])
     results = clsweep.analyse(table, params=["tau"], metric="score", mode=mode)
-    rows, _ = trial_rows(results, None, sort, 2, every_column=True)
+    rows, _ = trial_rows(results, (), sort, 2, every_column=True)
     assert [row["score"] for row in rows] == expected
 
 

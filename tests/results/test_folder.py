@@ -236,7 +236,7 @@ def test_a_row_without_a_value_is_not_selected_whatever_its_type(local, plan):
     local.add_trial(outcome(untrained, status="failed", error_class="MemoryError"))
     chosen = {"sigma != 0.7": [], "tau != 0.1": ["simclr"], "batch_size != 64": ["simclr"]}
     for where, objectives in chosen.items():
-        rows, _ = trial_rows(open_results(local.path), where, None, None, every_column=True)
+        rows, _ = trial_rows(open_results(local.path), [where], None, None, every_column=True)
         assert [row["objective"] for row in rows] == objectives
 
 
