@@ -66,7 +66,7 @@ seeds: [0, 1]
 objectives:
 {0.plain}{0.objective}search: {{method: grid}}
 """
-_OTHERS = "docs/extending.md says of every other part how its function is called"
+_OTHERS = "clsweep/catalog/rows.py says of every other part how its function is called"
 
 
 class _Kinds(TyperGroup):

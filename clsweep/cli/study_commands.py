@@ -19,7 +19,15 @@ from clsweep.cli.options import (
     require_exclusive,
     with_groups,
 )
-from clsweep.display.printing import Format, json_text, print_next, print_note, print_table, say
+from clsweep.display.printing import (
+    Format,
+    json_text,
+    print_next,
+    print_note,
+    print_table,
+    print_tables,
+    say,
+)
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
@@ -55,9 +63,11 @@ def catalog(
         from clsweep.catalog.plugins import activate, read_plugins
 
         activate(read_plugins(plugins, Path()))
-    for_eyes = not format.is_exact
-    left_out: dict[str, None] = {}
-    for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
+    tables, left_out = catalog_tables(kind, for_eyes=not format.is_exact), dict[str, None]()
+    if format is Format.json and len(tables) > 1:
+        print_tables(tables)
+        return
+    for title, rows in tables.items():
         left_out |= dict.fromkeys(
             print_table(rows, format=format, title=title, spare=CATALOG_SPARE)
         )

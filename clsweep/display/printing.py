@@ -193,6 +193,19 @@ class Format(StrEnum):
         return self in (Format.csv, Format.json)
 
 
+def print_tables(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """One JSON object of several tables, by their names."""
+    print_json({name: _records(rows) for name, rows in tables.items()})
+
+
+def print_json(value: object) -> None:
+    print(json_text(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def _records(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: _jsonable(value) for key, value in row.items()} for row in rows]
+
+
 def print_table(
     rows: Sequence[Mapping[str, Any]],
     columns: Sequence[str] | None = None,
@@ -210,8 +223,7 @@ def print_table(
     screen, the first to go first, several together; `wide`: nothing is left out or folded.
     """
     if format is Format.json:
-        records = [{k: _jsonable(v) for k, v in row.items()} for row in rows]
-        print(json_text(json.dumps(records, indent=2, ensure_ascii=False)))
+        print_json(_records(rows))
         return []
     keys = list(rows[0]) if rows else list(columns or ())
     if format is Format.csv:

@@ -453,4 +453,4 @@ def study_question(path: Path) -> str:
     lines = [line for line in lines if not line.startswith(EDITOR)]
     head = itertools.takewhile(lambda line: line.startswith("#"), lines)
     text = " ".join(line.lstrip("# ") for line in head)
-    return re.split(r"(?<!Fig\.)(?<=[.?]) ", text, maxsplit=1)[0]
+    return re.split(r"(?<!Fig\.)(?<!Eq\.)(?<=[.?]) ", text, maxsplit=1)[0]

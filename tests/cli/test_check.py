@@ -170,9 +170,9 @@ def test_a_kind_without_a_skeleton_stands_in_the_docs(cli_command):
     code, _, error = cli_command("new", "encoder", "my_own")
     assert (code, error) == (2, (
         "new encoder: expected one of cluster, loss, framework, metric, dataset, trainer; "
-        "docs/extending.md says of every other part how its function is called\n"
+        "clsweep/catalog/rows.py says of every other part how its function is called\n"
     ))  # fmt: skip
-    assert "docs/extending.md says" in " ".join(cli_command("new", "--help")[1].split())
+    assert "clsweep/catalog/rows.py says" in " ".join(cli_command("new", "--help")[1].split())
 
 
 @pytest.mark.slow
