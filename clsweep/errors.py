@@ -28,6 +28,12 @@ class BusyError(RequestError):
 MAX_LINES = 50  # of mistakes that one message lists
 
 
+def mistake_lines(lines: Sequence[str]) -> str:
+    """The first `MAX_LINES`, each once, as a text that says where there may be more."""
+    more = (f"These are the first {MAX_LINES} mistakes.",) * (len(lines) >= MAX_LINES)
+    return "\n".join(dict.fromkeys((*lines[:MAX_LINES], *more)))
+
+
 def nearest(
     word: str, candidates: Iterable[str], aliases: Mapping[str, Collection[str]] | None = None
 ) -> str:

@@ -12,7 +12,7 @@ from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, MIN_TSNE_POINTS
 from clsweep.catalog.ownership import HALF_TURN, num_crop_only, num_others
 from clsweep.catalog.rows import parse_numbers
 from clsweep.display.numbers import setting
-from clsweep.errors import MAX_LINES, StudyError
+from clsweep.errors import MAX_LINES, StudyError, mistake_lines
 from clsweep.study.document import Document, Keys
 from clsweep.study.schema import StudySections
 from clsweep.study.space import Objective
@@ -42,7 +42,7 @@ class Draft:
 
     def raise_errors(self) -> None:
         if self.errors:
-            raise StudyError("\n".join(dict.fromkeys(self.errors)))
+            raise StudyError(mistake_lines(self.errors))
 
 
 class TrainingChecks:

@@ -21,7 +21,7 @@ from clsweep.catalog.ownership import is_as_planned
 from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
-from clsweep.errors import MAX_LINES, StudyError
+from clsweep.errors import StudyError, mistake_lines
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import Document, Keys, parse_document, require_same
 from clsweep.study.factors import split_name
@@ -333,7 +333,7 @@ def parse_contrasts(contrasts: Mapping[str, Any], place: Callable[[Keys, str], s
             mistakes = (explained(one, StudySections, ("contrasts",)) for one in error.errors())
             lines += [place(("contrasts", name, *keys), message) for keys, message in mistakes]
     if lines:
-        raise StudyError("\n".join(dict.fromkeys(lines[:MAX_LINES])))
+        raise StudyError(mistake_lines(lines))
     return dict(contrasts)
 
 

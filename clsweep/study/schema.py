@@ -30,7 +30,7 @@ from clsweep.catalog.rows import SECONDS
 from clsweep.catalog.trainers import trainer_name
 from clsweep.data.locations import DataPlace, secret_in
 from clsweep.display.numbers import setting
-from clsweep.errors import MAX_LINES, StudyError, nearest
+from clsweep.errors import MAX_LINES, StudyError, mistake_lines, nearest
 from clsweep.study.document import Document
 from clsweep.study.factors import cell_document, check_factors
 from clsweep.study.key_mistakes import explained
@@ -429,7 +429,7 @@ def parse_sections(document: Document) -> StudySections:
         errors = islice(error.errors(), MAX_LINES)
         mistakes = (explained(each, StudySections) for each in errors)
         lines = [document.error(keys, message) for keys, message in mistakes]
-        raise StudyError("\n".join(dict.fromkeys(lines))) from None
+        raise StudyError(mistake_lines(lines)) from None
 
 
 def _choice(part: str, name: str, known: Collection[str]) -> str:

@@ -348,7 +348,8 @@ def test_of_many_mistakes_the_first_are_listed(written):
         "epochs: 6\n": "".join(f"  p{i}: 1\n" for i in range(100)),
         "name: small\n": "".join(f"k{i}: 1\n" for i in range(100)),
     }.items():
-        assert len(lines_of(written(old, old + many))) == 50
+        *lines, last = lines_of(written(old, old + many))
+        assert (len(lines), last) == (50, "These are the first 50 mistakes.")
 
 
 def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(load, monkeypatch):
