@@ -66,7 +66,7 @@ class Results(Statistics):
         """The results of each folder by itself; empty for a table of trials."""
         if len(self._studies) == 1:
             return (self,)
-        return tuple(Results(study) for study in self._studies)
+        return tuple(Results(study, **self._reading) for study in self._studies)
 
     @property
     def tables(self) -> StudyTables:
@@ -448,8 +448,10 @@ class Results(Statistics):
         Raises:
             RequestError: nothing has been confirmed yet.
         """
-        new_images = self.data.images == "new images"
-        return with_factors(on_fresh_seeds(self.tables, top=top, new_images=new_images), self.study)
+        data = self.data
+        how: dict[str, Any] = {"new_images": data.images == "new images", "top": top}
+        fresh = on_fresh_seeds(self.tables, by=(data.metric, data.mode), **how)
+        return with_factors(fresh, self.study)
 
     def encoder(self, trial_id: str, *, trust: bool = False) -> nn.Module:
         """The trained encoder of a trial in eval mode, if the study kept it; images come

@@ -4,10 +4,11 @@ wins where along a hyperparameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ def compare(
     stat: str = "mean",
     by: str | None = None,
     within: float = 1.0,
+    yardsticks: Mapping[str, str] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Objective `a` against `b`, or every pair in order of appearance: one row, or one per value or
     bin of `by`, with the columns of `COMPARISON_COLUMNS`.
@@ -84,6 +86,8 @@ def compare(
         own best (`spread_tests.spread_effect`), for three settings and two seeds or more.
     tuned: a - b, each at its best setting (`best_setting.tuned_difference`).
     by: the residual noise of a grid is pooled over all its regions.
+    yardsticks: objective -> how its scores are made. Two of different ones have no p-value, and so
+        take none from others.
 
     Exact copies of a row count once. Failed trials that decide a verdict undo it
     (`robust_to_failures`).
@@ -107,6 +111,9 @@ def compare(
         pairs = combinations(sweeps, 2)
         rows_of_pairs = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
         rows = [row for rows in rows_of_pairs for row in rows]
+        for row in rows:  # what is not compared is no test beside the others
+            if yardsticks.get(row["a"]) != yardsticks.get(row["b"]):
+                row |= {"p": np.nan, "p_min": np.nan}
         is_swept = by is None and any(len(sweep.configs) > 1 for sweep in sweeps)
         return _table(rows, QUESTIONS if is_swept else 1)
 
@@ -165,12 +172,24 @@ def robust_to_failures(
     for row in rows:
         if "a" not in row or {row["a"], row["b"]} & counted:
             other = others.get(tuple(row[key] for key in keys)) or {"winner": ""}
-            row["low"] = np.fmin(row["low"], other.get("low", np.nan))
-            row["high"] = np.fmax(row["high"], other.get("high", np.nan))
+            low, high = _ends_of_same_pair(row, other)
+            row["low"], row["high"] = np.fmin(row["low"], low), np.fmax(row["high"], high)
             if row["winner"] != other["winner"]:
                 why = note(Reason.FAILURES_DECIDE)
                 row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
     return pd.DataFrame(rows, columns=counted_table.columns)
+
+
+def _ends_of_same_pair(row: Mapping[Any, Any], other: Mapping[Any, Any]) -> tuple[float, float]:
+    """The interval of the other row as one of this row's difference; NaN where it is of another
+    pair, as the best of a region may be another one.
+    """
+    low, high = other.get("low", np.nan), other.get("high", np.nan)
+    names = ("objective", "runner_up")
+    first, second = ([each.get(name) for name in names] for each in (row, other))
+    if first == second:
+        return low, high
+    return (-high, -low) if first == second[::-1] else (np.nan, np.nan)
 
 
 def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:

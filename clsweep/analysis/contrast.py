@@ -100,7 +100,7 @@ def contrast_table(
     -> the sweeps that have it as their score.
 
     Failed trials count as in every statistic. Where they do not count at all the verdict must be
-    the same, or it is not resolved (`Reason.FAILURES_DECIDE`).
+    the same, or it is not resolved (`Reason.FAILURES_DECIDE`); an interval is the union of both.
     """
     estimates = [_evidence(each, sweeps[each.metric]) for each in contrasts]
     rows = _judged(contrasts, estimates)
@@ -108,6 +108,8 @@ def contrast_table(
     if any(x.num_failed for each in sweeps.values() for x in each):
         without = _judged(contrasts, [_evidence(each, measured[each.metric]) for each in contrasts])
         for row, other in zip(rows, without, strict=True):
+            row |= {end: np.fmin(row[end], other[end]) for end in ("low", "low_holm")}
+            row |= {end: np.fmax(row[end], other[end]) for end in ("high", "high_holm")}
             if any(row[name] != other[name] for name in _VERDICTS):
                 row |= dict.fromkeys(_VERDICTS, False)
                 row |= noted(*row["note"], why=note(Reason.FAILURES_DECIDE))
@@ -240,12 +242,14 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
 def _room(
     contrast: Contrast, named: Mapping[str, Sweep], every: Sequence[Sweep], estimate: float
 ) -> tuple[float, float]:
-    """Distances down and up to the ends of the means of all configurations, from where the first
-    side is without the effect.
+    """Distances down and up to the ends of the means of all configurations of its study, from where
+    the first side is without the effect.
     """
     _, name, at = next(contrast.sides)
     first = named[name]
-    levels = first.sign * np.concatenate([sweep.means for sweep in every])
+    levels = first.sign * np.concatenate(
+        [sweep.means for sweep in every if sweep.objective.startswith(contrast.family)]
+    )
     base = first.sign * float(first.means[_having(first, at)].mean()) - estimate
     return base - float(np.nanmin(levels)), float(np.nanmax(levels)) - base
 

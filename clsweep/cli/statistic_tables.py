@@ -76,7 +76,7 @@ def print_reproduction(results: Results, *, within: float | None, format: Format
 
 def print_diff(first: Results, second: Results, *, style: OutputOptions) -> None:
     """The tables of `clsweep diff`, after the one line that says what they come to."""
-    from clsweep.statistics.diff import ANSWERS, CHANGES, FACTS, headline
+    from clsweep.statistics.diff import ANSWERS, CHANGES, FACTS, heading_data, headline
 
     frame = first.diff(second)
     if style.format.is_exact:
@@ -84,11 +84,11 @@ def print_diff(first: Results, second: Results, *, style: OutputOptions) -> None
         return
     if style.format is Format.table:
         print_note(headline(frame))
-    is_answer = frame["part"] == ANSWERS
+    is_answer, data = frame["part"] == ANSWERS, heading_data(first.data, second.data)
     for statistic, rows in ((FACTS, frame[~is_answer]), (CHANGES, frame[is_answer])):
         if rows["first"].notna().any():
             say()
-            print_statistic(statistic, rows, first.data, style=style, notes=tuple)
+            print_statistic(statistic, rows, data, style=style, notes=tuple)
 
 
 def print_statistic(

@@ -23,8 +23,7 @@ def ablation(of: Statistics) -> pd.DataFrame:
     the largest gain first, and one of all.
     """
     data = of.data
-    defaults = {name: {**own, **data.base.get(name, {})} for name, own in data.defaults.items()}
-    return analysis.ablation(data.spaces, defaults=defaults)
+    return analysis.ablation(data.spaces, defaults=data.defaults)
 
 
 def ablations(frame: pd.DataFrame, words: Wording) -> Sentences:

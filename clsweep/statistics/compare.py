@@ -35,8 +35,8 @@ def compare(
     """
     near = of.near(within)
     sweeps = of.data.sweeps if stat == "tuned" else of.data.spaces
-    pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
     yardstick_of = of.data.yardsticks
+    pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near, yardsticks=yardstick_of)
     yardsticks = [pairs[side].map(lambda name: yardstick_of.get(name, "")) for side in ("a", "b")]
     apart = yardsticks[0] != yardsticks[1]
     measured = pairs.columns[pairs.columns.get_loc("value_a") : pairs.columns.get_loc("winner")]

@@ -32,8 +32,11 @@ OUTCOMES = {"shown": "shown", "equivalent": "within the margin", "excluded": "le
 
 def contrasts(of: Statistics, *, more: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """One row per contrast of the study, or asked beside them: see `analysis.contrast`."""
-    data = of.data
-    chosen = contrasts_with(more, data) if more else data.contrasts
+    return named_contrasts(of.data, contrasts_with(more, of.data) if more else of.data.contrasts)
+
+
+def named_contrasts(data: StudyData, chosen: Sequence[analysis.Contrast]) -> pd.DataFrame:
+    """One row for each of these contrasts of the data, corrected for all of them."""
     # metrics: the columns of numbers that are no settings and name no trial
     others = {*data.params, *LABEL_KEYS}
     numbers = [str(n) for n in data.trials.select_dtypes(["number"]) if n not in others]

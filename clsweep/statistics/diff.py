@@ -18,7 +18,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import interval, is_number, joined, known, number
 from clsweep.results.reading import StudyTables
 from clsweep.results.recorded_facts import DATA, SETTINGS, VERSIONS, facts_apart, planned_values
-from clsweep.statistics.contrast import outcome, sweeps_by
+from clsweep.statistics.contrast import named_contrasts, outcome, sweeps_by
 from clsweep.statistics.statistic import Column, Statistic, between, level_cell
 from clsweep.sweeps.from_studies import yardsticks_of
 from clsweep.sweeps.notes import records_of, status_text, worded
@@ -79,14 +79,17 @@ def _cells(a: Opened, b: Opened) -> Iterator[tuple[str, Opened, Opened]]:
 
 
 def _answers(before: str, a: Opened, b: Opened) -> Iterator[Row]:
-    data, other = a.data, b.data
+    data, other = _for_same_images(a.data, b.data)
     if (data.metric, data.mode) != (other.metric, other.mode):
         why = note(Reason.OTHER_METRIC, a=data.metric, b=other.metric)
         yield _refused(before.rstrip("/"), why)
         return
     sweeps, others = (
-        {x.objective: _with_constants(x, each.tables, names) for x in each.data.spaces}
-        for each, names in ((a, b.tables.params), (b, a.tables.params))
+        {x.objective: _with_constants(x, tables, names) for x in spaces}
+        for spaces, tables, names in (
+            (data.spaces, a.tables, b.tables.params),
+            (other.spaces, b.tables, a.tables.params),
+        )
     )
     tuned = {x.objective: x for x in data.sweeps}, {x.objective: x for x in other.sweeps}
     yardsticks = yardsticks_of({"A/": a.tables, "B/": b.tables}, data.metric)
@@ -106,6 +109,21 @@ def _answers(before: str, a: Opened, b: Opened) -> Iterator[Row]:
         yield {"part": ANSWERS, "objective": before.rstrip("/"), **row}
     if not any(name in others for name in sweeps):
         yield _refused(before.rstrip("/"), note(Reason.NONE_IN_BOTH))
+
+
+def _for_same_images(a: StudyData, b: StudyData) -> tuple[StudyData, StudyData]:
+    """Both without the images that each trial has right, where one of them does not say it: the
+    intervals of both are then for these images.
+    """
+    if a.images == b.images:
+        return a, b
+    bare = [replace(x, sweeps=tuple(replace(s, hits=None) for s in x.sweeps)) for x in (a, b)]
+    return replace(bare[0], hits={}), replace(bare[1], hits={})
+
+
+def heading_data(a: StudyData, b: StudyData) -> StudyData:
+    """The data by which the tables of a difference say what their intervals are for."""
+    return _for_same_images(a, b)[0]
 
 
 def _with_constants(sweep: Sweep, tables: StudyTables, names: Sequence[str]) -> Sweep:
@@ -223,6 +241,10 @@ _OF_PAIRS = (Reason.RESOLVED_ALONE, Reason.IMAGES_DECIDE, Reason.NO_DIFFERENCE)
 def _contrasts(a: StudyData, b: StudyData, compared: Sequence[str]) -> Iterator[Row]:
     """The contrasts that both studies declare, of objectives that are compared."""
     theirs = {each.name: each for each in b.contrasts}
+    alone = [
+        {row["contrast"]: row for row in records_of(named_contrasts(data, data.contrasts))}
+        for data in (a, b)
+    ]
     for each in a.contrasts:
         other = theirs.get(each.name)
         alike = other and (each.of, each.at, each.minus, each.metric) == (
@@ -234,10 +256,6 @@ def _contrasts(a: StudyData, b: StudyData, compared: Sequence[str]) -> Iterator[
             {x.objective: x for x in sweeps_by(data, each.metric) if x.objective in each.of}
             for data in (a, b)
         ]
-        alone = [
-            records_of(contrast_table([each], {each.metric: [*side.values()]}))[0]
-            for side in sides
-        ]  # fmt: skip
         # + B1 - B2 + A2 - A1: the sign of `Contrast.of` changes from one to the next
         of = [("B", n) for n in each.of] + [("A", n) for n in each.of[::-1]]
         named = [
@@ -247,8 +265,9 @@ def _contrasts(a: StudyData, b: StudyData, compared: Sequence[str]) -> Iterator[
         ]
         contrast = replace(each, of=tuple("/".join(pair) for pair in of))
         [row] = records_of(contrast_table([contrast], {each.metric: named}))
-        verdicts = {"at_first": outcome(alone[0]), "at_second": outcome(alone[1])}
-        yield {"what": each.name, **verdicts, **_row(row, [x["estimate"] for x in alone])}
+        own = [rows[each.name] for rows in alone]
+        verdicts = {"at_first": outcome(own[0]), "at_second": outcome(own[1])}
+        yield {"what": each.name, **verdicts, **_row(row, [x["estimate"] for x in own])}
 
 
 def _verdict(row: Row, p_holm: float) -> str:

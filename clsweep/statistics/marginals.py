@@ -86,13 +86,15 @@ def _marginal_figure(
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     if any(sweep.num_skipped for sweep in data.sweeps):
         binned += " Of a race, by the seeds that all settings ran on."
-    if data.unmeasured:
+    is_search = bool(data.unmeasured)  # its surrogate knows of no images
+    bands = charts.bands_text(frame, data, "Bars" if by_name else "Bands", of_seeds=is_search)
+    if is_search:
         binned += " Of a search, by a surrogate, which knows least where little was tried."
     return Figure(
         name=name,
         title=f"{metric} against {called}{title_of.removeprefix(param)}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
-        f"{charts.bands_text(frame, data, 'Bars' if by_name else 'Bands')}{note}",
+        f"{bands}{note}",
         chart=charts.layers([*drawn, charts.span(whole, title)]),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}

@@ -112,7 +112,9 @@ class StudyData:
 
     @cached_property
     def defaults(self) -> dict[str, dict[str, Any]]:
-        """Objective -> hyperparameter -> the catalog's default, as the objective has it."""
+        """Objective -> hyperparameter -> its value in the study's base, or the catalog's default as
+        the objective has it.
+        """
         if not {"objective", *OBJECTIVE_PARTS} <= set(self.trials.columns):
             return {}
         names = [name for name in self.params if name in PARAM]
@@ -121,8 +123,9 @@ class StudyData:
             parts: dict[str, str] = {part: str(row[part]) for part in OBJECTIVE_PARTS}
             chosen = {n: str(row[n]) for n in SELECTED_PARTS if isinstance(row.get(n), str)}
             with suppress(KeyError):  # a part that this version does not know
-                own = {name: default_of(name, parts, **chosen) for name in names}
-                defaults_of[str(row["objective"])] = own
+                own: dict[str, Any] = {n: default_of(n, parts, **chosen) for n in names}
+                name = str(row["objective"])
+                defaults_of[name] = {**own, **self.base.get(name, {})}
         return defaults_of
 
     def scored_alike(self, sweeps: Sequence[Sweep]) -> dict[str, list[Sweep]]:

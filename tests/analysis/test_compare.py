@@ -4,20 +4,22 @@ truths.
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from clsweep.analysis import evidence
-from clsweep.analysis.compare import compare, doubt
+from clsweep.analysis.compare import compare, doubt, robust_to_failures
 from clsweep.analysis.holm import holm
 from clsweep.analysis.pairing import pair
 from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.region_winners import WINNER_COLUMNS, region_winners
 from tests.analysis.draws import drawing
-from tests.analysis.truths import trials_of
+from tests.analysis.truths import trials_by, trials_of
 
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
 DCL = [88.3, 89.4, 90.8, 89.9, 89.6, 90.3, 89.6, 89.0, 88.5, 88.0, 87.7]
@@ -293,3 +295,36 @@ def test_nobody_to_beat_and_nobody_at_all():
     assert list(region_winners([tpe], by="tau")["reason"]) == [Reason.NOBODY_COMPETES]
     with pytest.raises(ValueError, match=r"no objective sweeps 'taus'. Did you mean 'tau'"):
         region_winners([tpe], by="taus")
+
+
+def test_pairs_of_other_yardsticks_take_nothing_from_those_of_one():
+    """Holm's correction is for the pairs that are compared."""
+    rng = np.random.default_rng(0)
+    tables = {name: rng.normal(90 + 0.4 * place, 0.3, (4, 5)) for place, name in enumerate("abcd")}
+    sweeps = read_sweeps(trials_by(tables, tau=[1, 2, 3, 4]), metric="acc", params=["tau"])
+    alone = compare(sweeps[:2]).iloc[0]
+    yardsticks = {"a": "x", "b": "x", "c": "y", "d": "z"}
+    beside = compare(sweeps, yardsticks=yardsticks).set_index(["a", "b"])
+    assert beside.loc[("a", "b"), "p_holm"] == alone["p_holm"]
+    assert beside["p_holm"].notna().sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("pair", "ends"),
+    [(("a", "b"), (-2.0, 4.0)), (("b", "a"), (-3.0, 5.0)), (("a", "c"), (-1.0, 4.0))],
+)
+def test_a_regions_interval_is_joined_with_one_of_the_same_pair(pair, ends):
+    """Left out, failed trials may make another one the best or the runner-up."""
+
+    def table(sweeps):
+        names = ("a", "b") if sweeps[0].num_failed else pair
+        low, high = (-1.0, 4.0) if sweeps[0].num_failed else (-2.0, 3.0)
+        if not sweeps[0].num_failed and pair == ("b", "a"):
+            low, high = -5.0, 3.0
+        row = {"region": "r", "objective": names[0], "runner_up": names[1], "winner": ""}
+        return pd.DataFrame([row | {"low": low, "high": high, "note": (), "reason": ""}])
+
+    measured = SimpleNamespace(objective="a", num_failed=0, failed_level=np.nan)
+    sweep = SimpleNamespace(objective="a", num_failed=1, failed_level=0.0, measured=measured)
+    [row] = robust_to_failures([sweep], table, ("region",)).to_dict("records")
+    assert (row["low"], row["high"]) == ends

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from clsweep.analysis.compare import compare
 from clsweep.analysis.contrast import Contrast, contrast_table, scored_by
 from clsweep.analysis.holm import holm
 from clsweep.analysis.image_intervals import TrialHits
@@ -256,3 +257,26 @@ def test_new_images_widen_it_and_other_columns_are_as_they_stand():
     what = Contrast(name="q", of=("a",), metric="q_b", at=LARGE, minus=SMALL)
     row = contrast_table([what], {"q_b": others}).iloc[0]
     assert row["estimate"] == pytest.approx(0.1)
+
+
+def test_with_failed_trials_an_interval_is_the_union_that_compare_has():
+    trials = planted(np.random.default_rng(3), 6)
+    trials.loc[:1, "acc"], trials.loc[:1, "status"] = np.nan, "failed"
+    asked = contrast(of=("a", "b"), at={})
+    sweeps = read_sweeps(trials, metric="acc", params=["batch", "tau"])
+    [row] = contrast_table([asked], {"acc": sweeps}).to_dict("records")
+    [left_out] = contrast_table([asked], {"acc": [x.measured for x in sweeps]}).to_dict("records")
+    expected = compare(sweeps, "a", "b").iloc[0]
+    for end in ("low", "high"):
+        assert row[end] == pytest.approx(expected[end], abs=0.05)  # a worst score of both
+    assert row["low"] < left_out["low"] - 0.1
+    assert row["high"] >= left_out["high"]
+
+
+def test_room_is_that_of_the_contrasts_own_study():
+    trials = planted(np.random.default_rng(0), 6)
+    own = trials.assign(objective="one/" + trials["objective"])
+    other = trials[trials["objective"] == "a"].assign(objective="two/c", acc=10.0)
+    asked = replace(contrast(of=("one/a", "one/b"), published=1.0), family="one/")
+    alone, beside = (answer(x, asked)[0] for x in (own, pd.concat([own, other])))
+    assert alone["room"] == beside["room"]

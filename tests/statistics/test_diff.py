@@ -1,5 +1,6 @@
 """Two planted studies side by side: facts that differ, answers that changed, and false alarms."""
 
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,8 +10,10 @@ from scipy import stats
 import clsweep
 from clsweep.errors import RequestError
 from clsweep.results.recorded_facts import facts_apart
-from clsweep.statistics.diff import headline
+from clsweep.statistics.contrast import outcome
+from clsweep.statistics.diff import heading_data, headline
 from clsweep.study.resolve import load_study
+from clsweep.sweeps.notes import records_of
 from tests.planted import planted, recorded, study_at
 
 USED = ("plan_table", "trials_table", "study", "params", "folder", "score_on")  # by `facts_apart`
@@ -191,6 +194,27 @@ def test_answers_are_for_new_images_as_those_of_both_studies_together_are(tmp_pa
     is_mean = widths.index.get_level_values("what") != "SD*"
     assert (widths >= of_seeds - 1e-9)[is_mean].all()  # what images give to both cancels
     assert (widths > 1.02 * of_seeds)[is_mean].any()
+
+
+def test_where_one_study_keeps_no_hits_both_are_for_these_images(tmp_path):
+    a = with_images(tmp_path / "a", rng=0)
+    b = shutil.copytree(a, tmp_path / "bare")
+    (b / "hits.parquet").unlink()
+    for part in b.glob("parts/hits/*"):
+        part.unlink()
+    _, answers = rows_of(a, b)
+    assert set(answers["verdict"]) == {"the same"}
+    assert answers["first"].equals(answers["second"])
+    both = [clsweep.open_results(x).data for x in (a, b)]
+    assert heading_data(*both).images == heading_data(*both[::-1]).images == "these images"
+
+
+def test_a_contrasts_verdict_is_that_of_its_study():
+    """Corrected for all of them, and with the room of all its objectives."""
+    kept = clsweep.open_results("docs/results/claims-negatives")
+    rows = kept.diff(kept).query("part == 'answers'").set_index("what")
+    for row in records_of(kept.contrasts()):
+        assert rows.loc[row["contrast"], "at_first"] == outcome(row)
 
 
 def test_what_is_no_study_with_trials_is_refused(tmp_path):

@@ -67,3 +67,11 @@ def test_fresh_seeds_are_for_the_images_that_the_table_is_for(tmp_path):
     board = fixed.leaderboard().query("kind == 'objective'")
     assert len(board) == 2
     assert board["fresh_low"].isin(theirs["fresh_low"]).all()
+
+
+def test_each_of_several_studies_is_read_as_all_of_them_are():
+    places = [DOCS / "results" / at for at in ("tau-digits", "batch-digits")]
+    both = clsweep.open_results(*places, images="fixed", metric="knn_top1")
+    for one, place in zip(both.studies, places, strict=True):
+        alone = clsweep.open_results(place, images="fixed", metric="knn_top1")
+        pd.testing.assert_frame_equal(one.robustness(), alone.robustness())
