@@ -213,7 +213,9 @@ def test_a_search_stops_some_and_refuses_what_ignores_its_hyperparameter(tmp_pat
     walks, idle = (trials[trials["objective"] == name] for name in ("walk", "idle"))
     assert set(walks["status"]) == {"finished", "stopped"}, output
     stopped = walks[walks["status"] == "stopped"]
-    assert stopped["epochs_trained"].isin([1, 3]).all()
+    first = stopped[stopped["seed"] == stopped["seed"].min()]  # others hear of it a little later
+    assert first["epochs_trained"].isin([1, 3]).all()
+    assert stopped["epochs_trained"].between(1, 8).all()
     assert (walks.loc[walks["status"] == "finished", "epochs_trained"] == 9).all()
     failed = idle[idle["status"] == "failed"]
     assert len(failed)

@@ -323,8 +323,9 @@ def test_a_killed_copy_goes_on_with_what_is_there(place, folder, s3_server):
 def test_trials_of_a_machine_make_one_copy(place, folder, s3_server):
     before = len(s3_server.requests)
     processes = [start(place) for _ in range(3)]
-    roots = {process.communicate(timeout=120)[0].strip() for process in processes}
-    assert len(roots) == 1
+    outputs = [process.communicate(timeout=120) for process in processes]
+    roots = {root.strip() for root, _ in outputs}
+    assert len(roots) == 1, outputs
     assert files_below(Path(roots.pop())) == files_below(folder)
     assert set(gets(s3_server, before).values()) == {1}
 
