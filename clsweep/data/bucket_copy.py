@@ -65,7 +65,8 @@ def local_place(dataset: Dataset, place: DataPlace) -> DataPlace:
     with copy.reported():
         from filelock import FileLock
 
-        copy.root.mkdir(parents=True, exist_ok=True)
+        # not the folder itself, which another process may just be making anew
+        copy.root.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(copy.beside(".lock")).acquire()
     run = place.run and f"{place.run}/{index_name(dataset, place)}"
     with lock:
