@@ -247,9 +247,8 @@ def _room(
     """
     _, name, at = next(contrast.sides)
     first = named[name]
-    levels = first.sign * np.concatenate(
-        [sweep.means for sweep in every if sweep.objective.startswith(contrast.family)]
-    )
+    own = [sweep.means for sweep in every if sweep.objective.startswith(contrast.family)]
+    levels = first.sign * np.concatenate(own or [sweep.means for sweep in every])
     base = first.sign * float(first.means[_having(first, at)].mean()) - estimate
     return base - float(np.nanmin(levels)), float(np.nanmax(levels)) - base
 

@@ -82,11 +82,19 @@ def numbers(trials):
 OF_NOISE = re.compile(
     r"(?<!band)_(low|high)$|^(low|high|p|p_holm|null|first|total|effect|detectable)$|needs|num_"
 )
+in_slow = pytest.mark.slow  # half a minute
 SHIFTS = np.array([9.0, -9.0, 0.0])
 
 
-@pytest.mark.parametrize("name", [each for each in ASKED if each != "failure_regions"])
-@pytest.mark.parametrize("sampler", ["grid", "random"])
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        pytest.param(name, sampler, marks=in_slow) if name == "sensitivity" else (name, sampler)
+        for name in ASKED
+        for sampler in ("grid", "random")
+        if name != "failure_regions"
+    ],
+)
 def test_one_missing_trial_moves_no_statistic_where_seeds_shift_all(name, sampler):
     """Not even where scores of different seeds meet in a column; nor do the shifts themselves."""
     rng = np.random.default_rng(2)

@@ -91,6 +91,7 @@ def test_importances_are_those_of_the_space_and_in_the_order_of_fanova():
     assert place("lr", ends.iloc[0]) < 0.6 < place("lr", ends.iloc[1])
 
 
+@pytest.mark.slow
 def test_a_best_setting_that_is_not_usable_is_named():
     """One setting is lucky far from where the level is good."""
 
@@ -137,6 +138,7 @@ def test_too_few_or_noise_alone_says_so_and_draws_nothing(level):
     assert "not measured: tpe samples favour good configurations" in why
 
 
+@pytest.mark.slow
 def test_of_a_search_that_stops_trials_those_of_full_length_count():
     whole, trials = search(0)[0], search(0)[0].copy()
     stopped = trials["config"] % 4 == 3

@@ -29,6 +29,7 @@ def test_ishigami(sampler):
     assert table["r2_ceiling"].iloc[0] == pytest.approx(1 - 0.37**2 / 2 / 13.84, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_category_and_a_log_scale():
     rng = np.random.default_rng(3)
     tau, loss = 10 ** rng.uniform(-2, 0, 96), rng.choice(["a", "b", "c"], 96)

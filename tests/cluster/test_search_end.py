@@ -68,6 +68,7 @@ def regret(rows, surface):
     return surface.best - surface.level(picked[0])
 
 
+@pytest.mark.slow
 def test_it_ends_before_its_plan_and_says_why_and_goes_on_as_it_would_have(tmp_path):
     study, surface = study_of(tmp_path, {"min_gain": "noise"}), Surface(1)
     rows, ends = run(study, tmp_path / "whole", surface)
@@ -83,6 +84,7 @@ def test_it_ends_before_its_plan_and_says_why_and_goes_on_as_it_would_have(tmp_p
         assert ends_again == ends
 
 
+@pytest.mark.slow
 def test_a_number_of_points_is_taken_at_its_word(tmp_path):
     """As few as a search may have where much is asked for, and all where next to nothing is."""
     surface = Surface(2)

@@ -13,7 +13,6 @@ import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
-import filelock
 import numpy as np
 import pyarrow.fs as pafs
 import pytest
@@ -329,19 +328,6 @@ def test_trials_of_a_machine_make_one_copy(place, folder, s3_server):
     assert len(roots) == 1, outputs
     assert files_below(Path(roots.pop())) == files_below(folder)
     assert set(gets(s3_server, before).values()) == {1}
-
-
-def test_the_folder_is_made_by_the_process_that_has_the_lock(place, monkeypatch):
-    """Another one may be removing it, empty as it is, to make it anew."""
-    seen, acquire = [], filelock.FileLock.acquire
-
-    def look(lock):
-        seen.extend(Path(place.cache, "copies").iterdir())
-        return acquire(lock)
-
-    monkeypatch.setattr(filelock.FileLock, "acquire", look)
-    local_place(FOLDER, place)
-    assert seen == []
 
 
 def refusal(place: DataPlace) -> str:

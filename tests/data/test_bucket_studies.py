@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import filelock
 import pytest
 
+from clsweep.catalog import DATASET
+from clsweep.data.bucket_copy import local_place
+from clsweep.data.locations import DataPlace
 from tests.cluster.conftest import wait_until
 from tests.cluster.fake_cluster import static_cluster
 from tests.contracts.disturbed import Disturbed, assert_same_numbers
@@ -72,3 +76,18 @@ def test_nodes_of_two_kinds_copy_the_images_each_and_one_is_killed(
         assert files_below(root) == files_below(folder)
     local.run_to_the_end()
     assert_same_numbers(remote.out, local.out)
+
+
+def test_the_folder_is_made_by_the_process_that_has_the_lock(tmp_path, monkeypatch):
+    """Another one may be removing it, empty as it is, to make it anew."""
+    (tmp_path / "set").mkdir()
+    place = DataPlace(root=f"file://{tmp_path / 'set'}", cache=str(tmp_path / "cache"))
+    seen, acquire = [], filelock.FileLock.acquire
+
+    def look(lock):
+        seen.extend(Path(place.cache, "copies").iterdir())
+        return acquire(lock)
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", look)
+    local_place(DATASET["imagefolder"], place)
+    assert seen == []
