@@ -80,7 +80,7 @@ def test_nodes_of_two_kinds_copy_the_images_each_and_one_is_killed(
 
 def test_the_folder_is_made_by_the_process_that_has_the_lock(tmp_path, monkeypatch):
     """Another one may be removing it, empty as it is, to make it anew."""
-    (tmp_path / "set").mkdir()
+    by_class(tmp_path / "set", 2)
     place = DataPlace(root=f"file://{tmp_path / 'set'}", cache=str(tmp_path / "cache"))
     seen, acquire = [], filelock.FileLock.acquire
 
