@@ -314,6 +314,14 @@ def with_defaults(row: Mapping[str, Any]) -> dict[str, Any]:
     return effective(parts, filled, replace(DATASET[row["dataset"]], **sizes))
 
 
+_BATCH_EXPONENT = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
+
+
+def scaled_lr(lr: float, batch_size: int, rule: str) -> float:
+    """The learning rate of an `lr_rule`: lr x (batch_size / 256) ^ 0, 1/2 or 1 (DCL 4.1)."""
+    return float(lr * (batch_size / 256) ** _BATCH_EXPONENT[rule])
+
+
 def small_view_size(view_size: int) -> int:
     """Side of the views after the global ones where none is given, pixels."""
     return round(view_size * 3 / 7) if view_size >= 128 else view_size

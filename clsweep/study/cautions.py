@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from clsweep.catalog.open_encoders import NONE
+from clsweep.catalog.ownership import scaled_lr
 from clsweep.display.numbers import count, setting
 from clsweep.study.check_training import Draft, TrainingChecks
 from clsweep.study.design import Study, sampler_of
@@ -15,7 +16,6 @@ from clsweep.study.space import Objective
 
 _LARGE_VIEW = 96  # pixels a side from which a stem for 32 pixels is seldom meant
 _NEAR = 1.5  # ratio of the ends of a log range below which it is all but linear
-_PLAIN_BATCH = 256  # of which `lr` is the rate, where `lr_rule` scales it
 
 
 def setting_notes(draft: Draft, objectives: tuple[Objective, ...]) -> list[str]:
@@ -90,7 +90,8 @@ def asha_notes(study: Study) -> list[str]:
     scheduler, notes = study.sections.scheduler, dict[str, None]()
     for objective in study.objectives:
         epochs: Any = objective.fixed.get("epochs", 0)
-        if scheduler.name != "asha" or sampler_of(study, objective) not in LIVE_METHODS:
+        is_live = sampler_of(study, objective) in LIVE_METHODS
+        if scheduler.name != "asha" or not is_live or not epochs:
             continue
         every: Any = objective.fixed.get("eval_every", 1)
         factor, rung, looks = scheduler.reduction_factor, scheduler.grace_epochs, list[int]()
@@ -110,12 +111,12 @@ def rate_notes(study: Study) -> list[str]:
         is_swept = "lr_rule" in objective.space
         if is_swept or not {"lr", "lr_rule", "batch_size"} <= {*objective.owned}:
             continue
-        rule, batches = str(objective.fixed["lr_rule"]), objective.extremes("batch_size")
-        power = {"linear": 1.0, "sqrt": 0.5, "none": 0.0}[rule]
+        rule = str(objective.fixed["lr_rule"])
+        batches: Any = objective.extremes("batch_size")
         both = zip(objective.extremes("lr"), batches, strict=True)
-        ends = [lr * (batch / _PLAIN_BATCH) ** power for lr, batch in both]
-        if power and set(batches) != {_PLAIN_BATCH}:
-            text = " to ".join(dict.fromkeys(f"{end:.3g}" for end in ends))
+        ends: list[Any] = [(lr, scaled_lr(lr, batch, rule)) for lr, batch in both]
+        if any(lr != rate for lr, rate in ends):
+            text = " to ".join(dict.fromkeys(f"{rate:.3g}" for _, rate in ends))
             rates.setdefault(f"{text} (lr_rule {rule})", []).append(objective.name)
     if not rates:
         return []

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, implementation
-from clsweep.catalog.ownership import arguments
+from clsweep.catalog.ownership import arguments, scaled_lr
 from clsweep.catalog.rows import parse_numbers
 
 
@@ -33,17 +33,12 @@ class Moment(NamedTuple):
 Schedule = Callable[[Moment], float]  # share of the peak rate
 Groups = list[dict[str, Any]]  # of parameters, in torch's form: {"params", "weight_decay"}
 
-REFERENCE_BATCH = 256  # the batch size at which lr is quoted (DCL 4.1)
 _ROUNDING = 1e-6  # of a step: 0.55 x 20 is a little more than 11
-_BATCH_EXPONENT = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
 def peak_lr(config: Mapping[str, Any]) -> float:
-    """Learning rate after the warm-up: lr x (batch_size / 256) ^ 0, 1/2 or 1."""
-    return float(
-        config["lr"]
-        * (config["batch_size"] / REFERENCE_BATCH) ** _BATCH_EXPONENT[config["lr_rule"]]
-    )
+    """Learning rate after the warm-up, see `scaled_lr`."""
+    return scaled_lr(config["lr"], config["batch_size"], config["lr_rule"])
 
 
 def build_schedule(config: Mapping[str, Any]) -> Schedule:
