@@ -70,7 +70,9 @@ def test_nodes_of_two_kinds_copy_the_images_each_and_one_is_killed(
             remote.stop()
         num_reads = gets(s3_server, before)
     assert len(num_reads) == 44
-    assert {*num_reads.values()} <= {2, 3}
+    fewest = min(num_reads.values())
+    assert fewest in (2, 3)  # the third node copies only where a trial comes to it
+    assert max(num_reads.values()) - fewest <= 1  # the plan looks at the sizes of some pictures
     for copy in copies[:2]:
         [root] = (path for path in copy.iterdir() if path.suffix == "")
         assert files_below(root) == files_below(folder)
