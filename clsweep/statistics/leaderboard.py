@@ -143,8 +143,8 @@ LEADERBOARD = Statistic(
     name="leaderboard",
     title="Leaderboard",
     caption="Each at its best setting, with 95 % intervals{images}. A best that was picked by its "
-    "score is a little too good; when tuned: without the luck of its seeds. Near the best: within "
-    "{points} of the best level (see robustness). In italics: without training.",
+    "score is a little too good: when tuned is without the luck of its seeds. Near the best: "
+    "within {points} of the best level (see robustness). In italics: without training.",
     table=leaderboard,
     options=lambda context: {"within": context.within},
     columns=(
