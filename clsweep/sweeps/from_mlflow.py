@@ -42,7 +42,7 @@ _INFINITE = 1.7e308  # as a database has it
 _HISTORY = """
 SELECT run_uuid, key, step, CASE WHEN is_nan THEN 'nan' ELSE value END FROM metrics JOIN (
   SELECT run_uuid, key FROM metrics GROUP BY run_uuid, key HAVING COUNT(*) BETWEEN 2 AND ?
-) USING (run_uuid, key) ORDER BY timestamp, value
+) USING (run_uuid, key) ORDER BY timestamp, metrics.rowid
 """
 
 _Runs = dict[str, tuple[ForeignTrial, dict[str, str]]]  # by their id, with tags
@@ -130,7 +130,8 @@ def _trial(
     history: metric, step and value of all, as they were reported.
     """
     by_step: dict[int, dict[str, float]] = {}
-    for metric, step, value in history:
+    reports, unnumbered = _numbered(history)
+    for metric, step, value in reports:
         by_step.setdefault(step, {})[metric] = value if abs(value) <= _INFINITE else math.nan
     group, name, status = about
     if _OPTUNA_TAGS[0] in tags:
@@ -138,7 +139,8 @@ def _trial(
         tags = {tag: text for tag, text in tags.items() if not tag.startswith(_OPTUNA_TAGS)}
         metrics = {name: value for name, value in metrics.items() if name != "intermediate_value"}
     own = {tag: parse_text(text) for tag, text in tags.items() if not tag.startswith("mlflow.")}
-    known = {name: value for name, value in metrics.items() if not math.isnan(value)}
+    last = {**metrics, **{name: unnumbered[name] for name in unnumbered.keys() & metrics.keys()}}
+    known = {name: value for name, value in last.items() if not math.isnan(value)}
     results = {n: math.copysign(math.inf, v) if abs(v) > _INFINITE else v for n, v in known.items()}
     whole = {n.removeprefix("result/"): v for n, v in results.items() if n[:7] == "result/"}
     own_status = tags.get(_STATUS_TAG, "")
@@ -150,6 +152,27 @@ def _trial(
         labels={"run_name": name or "", **own},
         reports=reports_by_epoch([by_step[step] for step in sorted(by_step)]),
     )
+
+
+def _numbered(
+    history: Iterable[tuple[str, int, float]],
+) -> tuple[list[tuple[str, int, float]], dict[str, float]]:
+    """The reports, numbered in their order where a metric has several and no step: MLflow has 0 for
+    all of these. Also the last value of each such metric: MLflow has the largest of a millisecond.
+    """
+    of_metric: dict[str, list[tuple[int, float]]] = {}
+    for metric, step, value in history:
+        of_metric.setdefault(metric, []).append((step, value))
+    unnumbered = {
+        metric: [value for _, value in reports]
+        for metric, reports in of_metric.items()
+        if len(reports) > 1 and not any(step for step, _ in reports)
+    }
+    return [
+        (metric, step, value)
+        for metric, reports in of_metric.items()
+        for step, value in (enumerate(unnumbered[metric]) if metric in unnumbered else reports)
+    ], {metric: values[-1] for metric, values in unnumbered.items()}
 
 
 def _runs_of_database(source: Path) -> _Runs:
@@ -213,6 +236,7 @@ def _runs_of_files(source: Path) -> tuple[_Runs, int]:
             about = str(of.get("name", folder.parent.name)), run.get("run_name"), str(run["status"])
             tags, params, metrics = map(_texts, parts[1:])
             values = {name: _values(text) for name, text in metrics.items()}
+            # of one step and millisecond MLflow's own last value is the largest
             last = {of: max(given, default=(0, 0, math.nan))[-1] for of, given in values.items()}
             history = ((of, step, x) for of, given in values.items() for step, _, x in given)
             trial = _trial(about, tags, params, last, history)
@@ -236,14 +260,16 @@ def _texts(folder: Path) -> dict[str, str]:
 
 
 def _values(text: str) -> list[tuple[int, int, float]]:
-    """Step, time and value of each report, in this order: MLflow's own last value is the last one.
+    """Step, time and value of each report, by step and time, else in the order of the file.
+
     A line that was cut off is none; before MLflow 1.0 they had no step.
     """
     lines = [line.split() for line in text.splitlines()]  # time, value, step, and of a data set 2
     size = min(max(map(len, lines), default=0), 3)
     whole = [line for line in lines if len(line) >= size > 1]
-    whole.sort(key=lambda line: (int(line[0]), float(line[1])))
-    return sorted(
+    whole.sort(key=lambda line: int(line[0]))
+    reports = [
         (int(line[2]) if size > 2 else number, int(line[0]), float(line[1]))
         for number, line in enumerate(whole)
-    )
+    ]
+    return sorted(reports, key=lambda report: report[:2])

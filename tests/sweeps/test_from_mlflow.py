@@ -68,6 +68,24 @@ def test_a_sweep_of_optuna_in_mlflows_storage(tmp_path):
     assert {*first.labels} == {"run_name"}
 
 
+def test_values_without_steps_are_reports_in_their_order(tmp_path):
+    """Of those of one millisecond MLflow has the largest as the last, and returns them by value."""
+    source = unpack("mlflow.tar.gz", tmp_path) / "base.db"
+    with sqlite3.connect(source) as base:
+        (run,) = base.execute("SELECT run_uuid FROM runs WHERE name = 'whole'").fetchone()
+        for time, value in ((1, 3.0), (2, 5.0), (2, 1.0), (2, 2.0)):
+            row = {"key": "loss", "value": value, "timestamp": time, "run_uuid": run, "step": 0,
+                   "is_nan": False}  # fmt: skip
+            given = ", ".join(f":{name}" for name in row)
+            base.execute(f"INSERT INTO metrics ({', '.join(row)}) VALUES ({given})", row)
+        latest = row | {"value": 5.0}
+        base.execute(f"INSERT INTO latest_metrics ({', '.join(row)}) VALUES ({given})", latest)
+    base.close()
+    whole = read_mlflow(source, "tau").trials[0]
+    assert whole.results["loss"] == 2.0
+    assert [report["loss"] for report in whole.reports] == [3.0, 5.0, 1.0, 2.0]
+
+
 def test_a_database_with_views_is_refused(tmp_path):
     source = unpack("mlflow.tar.gz", tmp_path) / "base.db"
     with sqlite3.connect(source) as base:
@@ -84,6 +102,8 @@ def test_a_database_with_views_is_refused(tmp_path):
         ("b/metrics/acc", "5 70.0 0\n6 81.5 1\n7 8", [81.5, 80.5]),  # cut off
         ("b/metrics/acc", "5 70.0 0\n6 81.5 1\n7", [81.5, 80.5]),
         ("b/metrics/acc", "5 70.0 0\n7 80.5 2\n6 75.0 1\n", [80.5, 80.5]),  # by the step
+        ("b/metrics/acc", "5 70.0 2\n5 81.5 2\n5 75.0 2\n", [81.5, 80.5]),  # as MLflow has it
+        ("b/metrics/acc", "5 70.0 0\n5 81.5 0\n5 75.0 0\n", [75.0, 80.5]),  # without steps
         ("b/metrics/acc", "", [None, 80.5]),
         ("b/metrics/acc", "1 70.0 0 cifar 5f\n2 81.5 9\n3 75.0 5 cifar 5f\n", [81.5, 80.5]),
         ("b/metrics/.acc.swp", "", [80.5, 80.5]),
