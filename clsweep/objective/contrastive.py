@@ -6,16 +6,33 @@ Shapes, forms and the letters p and n are those of `losses.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._guards import active_fake_mode
 
 # Similarities that are held at a time. On a CPU, by measurement: fewer make thin products, more
 # leave its cache.
 BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**24}
+MakeT = TypeVar("MakeT", bound=Callable[..., Any])
+
+
+def of_all_steps(make: MakeT) -> MakeT:
+    """A function that keeps the tensors it has made last, for the next steps to take.
+
+    Tensors without values, of a step that is only counted, are not kept: what a real tensor does
+    with them changes nothing, without a word. Those made in inference serve training too.
+    """
+    cached = lru_cache(maxsize=8)(torch.inference_mode(False)(make))
+
+    def made(*args: Any) -> Any:
+        return make(*args) if active_fake_mode() else cached(*args)
+
+    return cast(MakeT, made)
 
 
 class Negatives(NamedTuple):
@@ -149,7 +166,7 @@ def _rows_at_once(num_samples: int, device: torch.device) -> int:
     return max(1, min(num_samples if is_cpu else 2 * num_samples, most))
 
 
-@lru_cache(maxsize=8)
+@of_all_steps
 def _same_sample(num_samples: int, device: torch.device) -> Tensor:
     """Of each of the 2N anchors, its own row and its positive's, int64 (2N, 2)."""
     anchors = torch.arange(2 * num_samples, device=device)

@@ -6,14 +6,19 @@ Half types are computed in float32, whatever autocast says; gradients have the i
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from clsweep.model.transfer import to_device
-from clsweep.objective.contrastive import check_positive, check_views, no_autocast, shape_of, wide
+from clsweep.objective.contrastive import (
+    check_positive,
+    check_views,
+    no_autocast,
+    of_all_steps,
+    shape_of,
+    wide,
+)
 
 _TARGET_STD = 1.0  # gamma of VICReg
 _VARIANCE_EPS = 1e-4  # epsilon of VICReg
@@ -132,7 +137,7 @@ def sigreg(
     return 2 * num_samples * torch.trapezoid(distance_VMT * phi_T, t_T).mean()
 
 
-@lru_cache(maxsize=8)
+@of_all_steps
 def _points(
     most: float, number: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:

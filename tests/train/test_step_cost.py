@@ -1,9 +1,12 @@
 """Operations, bytes and memory of a step, beside what others have measured and published."""
 
 import pytest
+import torch
 
 from clsweep.catalog.known_gpus import GPUS, known_gpu
 from clsweep.errors import RequestError
+from clsweep.objective.distribution import sigreg
+from clsweep.objective.losses import dcl
 from clsweep.train.step_cost import features_cost, step_cost, views_cost
 from studies.records.plain import plain_config
 from tests.operations import Operations
@@ -109,3 +112,26 @@ def test_a_step_is_counted_once_for_all_data_of_its_shapes():
     assert features_cost({**plain, "view_size": 64}) is not features_cost(plain)
     classes = config(framework="supervised", loss="cross_entropy")
     assert step_cost({**classes, "num_classes": 1000}) is not step_cost(classes)
+
+
+@pytest.mark.parametrize("context", ["counted", "inference"])
+def test_losses_are_those_of_a_process_that_has_counted_no_step(context):
+    """What is kept for later steps has values, and takes part in training."""
+    generator = torch.Generator().manual_seed(0)
+    z1_ND, z2_ND = (torch.randn(26, 128, generator=generator) / 11 for _ in range(2))
+
+    def value_and_grad(points, **dtype):
+        inputs = [z.to(**dtype).requires_grad_() for z in (z1_ND, z2_ND)]
+        drawn = torch.Generator().manual_seed(1)
+        loss = dcl(*inputs, tau=0.2) + sigreg(inputs[0], sigreg_points=points, generator=drawn)
+        return loss.detach(), *torch.autograd.grad(loss, inputs)
+
+    points = {"counted": 5, "inference": 6}[context]  # kept by no other test
+    if context == "counted":
+        step_cost(config(batch_size=26, regularizer="sigreg", sigreg_points=points))
+    else:
+        with torch.inference_mode():
+            sigreg(z1_ND, sigreg_points=points)
+    exact = value_and_grad(points, dtype=torch.float64)
+    for actual, expected in zip(value_and_grad(points), exact, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-6)
