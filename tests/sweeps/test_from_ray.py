@@ -161,6 +161,10 @@ def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_pa
          ["stopped", "stopped", "finished"]),
         ([("PAUSED", 1, False), ("PAUSED", 1, False), ("TERMINATED", 2, True)],
          ["stopped", "stopped", "finished"]),  # and nothing goes on
+        # HyperBand pauses and ends trials at their last report, too
+        ([("PAUSED", 2, False), ("PAUSED", 1, False), ("CUT TERMINATED", 2, False),
+          ("TERMINATED", 2, True)],
+         ["finished", "stopped", "finished", "finished"]),
         ([("PAUSED", 1, False), ("RUNNING", 1, False), ("TERMINATED", 2, True)], ["finished"]),
         ([("", 1, False), ("", 2, True), ("TERMINATED", 2, True)], ["finished", "finished"]),
         ([("TERMINATED", 0, None), ("PENDING", 1, False), ("TERMINATED", 2, False)],
