@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
+from itertools import combinations, islice
+from typing import Any
 
 from clsweep.analysis.read_sweeps import MIN_POINTS
 from clsweep.catalog import METRIC, PARAM
@@ -21,7 +24,10 @@ _SEEDS = (
 )  # fmt: skip
 # By which the tables of Optuna, MLflow, W&B and Ray Tune tell settings from all else.
 SETTING_PREFIXES = ("params_", "params.", "config.", "config/")
+_SEED_WORD = re.compile(r"^seeds?[-_ ]?[a-z]+$|(^|[-_ a-z])seeds?$")  # seed_everything, torch_seed
+_REPEATS = {"run", "rep", "repeat", "repetition", "replicate", "replication", "trial", "fold"}
 _ATTRIBUTES = "user_attrs_"  # of Optuna, where a seed may stand
+_MOST_TRIES = 2000  # of columns that may be settings beside what differs between seeds
 SETTING_NAMES = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
 
 
@@ -69,21 +75,47 @@ def choose_seed_and_objective(
     """The settings or labels that are these, if there are any; the metric's column is neither."""
     columns = dict.fromkeys(name for t in trials for name in (*t.settings, *t.labels))
     columns.pop(metric or "", None)
-    if seed is None:
-        # without what a tool puts before and behind a name; slashes part it as points do
-        bare = {n: n.removeprefix(_ATTRIBUTES).removeprefix(SETTING_PREFIXES[0]) for n in columns}
-        plain = {n: text.replace("/", ".").removesuffix(".value") for n, text in bare.items()}
-        ends = {n: text.rpartition(".")[2].lower() for n, text in plain.items()}
-        seeds = [name for name, end in ends.items() if end in _SEEDS]
-        if len(seeds) > 1:
-            raise RequestError(f"seed: name one with --seed: {', '.join(seeds)}")
-        seed = seeds[0] if seeds else None
+    seed = _find_seed(trials, columns) if seed is None else seed
     if objective is None and "objective" in columns:
         objective = "objective"
     for name, option in ((seed, "seed"), (objective, "objective")):
         if name is not None:
             _require_column(name, columns, option)
     return seed, objective
+
+
+def _find_seed(trials: Sequence[ForeignTrial], names: Collection[str]) -> str | None:
+    """The setting or label that is called a seed; else the one that numbers repeats. Of several the
+    one that differs between trials, or that is called plainly so.
+
+    Raises:
+        RequestError: several are left.
+    """
+    # without what a tool puts before and behind a name; slashes part it as points do
+    bare = {n: n.removeprefix(_ATTRIBUTES).removeprefix(SETTING_PREFIXES[0]) for n in names}
+    plain = {n: text.replace("/", ".").removesuffix(".value") for n, text in bare.items()}
+    ends = {n: text.rpartition(".")[2].lower() for n, text in plain.items()}
+    values = {n: [{**t.labels, **t.settings}.get(n) for t in trials] for n in names}
+    texts = {name: [*map(repr, values[name])] for name in names}
+    varying = [name for name in names if len({*texts[name]}) > 1]
+    numbers = [name for name in varying if {*map(type, values[name])} == {int}]
+
+    def is_crossed(name: str) -> bool:
+        """True where another setting has all of its values beside each of these."""
+        num, others = len({*texts[name]}), (texts[other] for other in varying if other != name)
+        return any(len({*zip(texts[name], x, strict=True)}) == num * len({*x}) for x in others)
+
+    for candidates in (
+        [name for name in varying if ends[name] in _SEEDS],
+        [name for name in numbers if _SEED_WORD.search(ends[name])],
+        [name for name in numbers if ends[name] in _REPEATS and is_crossed(name)],
+        [name for name in names if ends[name] in _SEEDS][:1],  # the same everywhere
+    ):
+        if len(candidates) > 1:
+            raise RequestError(f"seed: name one with --seed: {', '.join(candidates)}")
+        if candidates:
+            return candidates[0]
+    return None
 
 
 def _require_column(name: str, columns: Collection[str], option: str) -> str:
@@ -110,41 +142,64 @@ def choose_params(
             raise RequestError(f"--param: {wrong[0]!r} has another role already")
         return [_require_column(name, settings, "param") for name in dict.fromkeys(params)]
     names = [name for name in settings if name not in taken]
-    if not sweep.mixed:
-        if ids := _ids(trials, names, *taken[1:]):
-            each = f"{', '.join(ids)}, another in each trial; --param names them"
-            notes.append(f"not read as hyperparameters: {each}")
-        return [name for name in names if name not in ids]
-    # each value stands in two trials on average, as a measured number does not
-    num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
-    known = {n for n in names if n in SETTING_NAMES or n.startswith(SETTING_PREFIXES)}
-    measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in known]
-    others = [n for n in names if n in measured or n == "epoch"]  # which says how far each came
-    if others:
-        notes.append(f"not read as hyperparameters: {', '.join(others)}; --param names them")
-    return [name for name in names if name not in others]
+    others: list[str] = []
+    if sweep.mixed:
+        # each value stands in two trials on average, as a measured number does not
+        num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
+        known = {n for n in names if n in SETTING_NAMES or n.startswith(SETTING_PREFIXES)}
+        measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in known]
+        others = [n for n in names if n in measured or n == "epoch"]  # which says how far each came
+    names = [name for name in names if name not in others]
+    unlike = _unlike_seeds(trials, names, *taken[1:])
+    for left, why in ((others, ""), (unlike, ", where seeds of the same settings differ")):
+        if left:
+            texts = f"{', '.join(left)}{why}; --param names them"
+            notes.append(f"not read as hyperparameters: {texts}")
+    return [name for name in names if name not in unlike]
 
 
-def _ids(
+def _unlike_seeds(
     trials: Sequence[ForeignTrial], names: Sequence[str], seed: str | None, objective: str | None
 ) -> list[str]:
-    """The texts and whole numbers that only number the trials: another one in each, where the other
-    settings and the seeds recur, and tell the trials apart.
+    """The settings that are none, as a node, a folder or a time: they differ between the seeds of
+    the same settings.
+
+    Of those that the catalog does not know the fewest are settings with which each combination has
+    each seed once, but for a tenth. Texts and whole numbers that only number the trials are none
+    where up to a half is lacking.
     """
-    num, given = len(trials), [{**trial.labels, **trial.settings} for trial in trials]
-
-    def texts(of: Sequence[str]) -> list[str]:
-        return [repr([comparable_setting(values.get(name)) for name in of]) for values in given]
-
-    ids = [
-        name
-        for name in names
-        if len({*texts([name])}) == num and all(type(v.get(name)) in (str, int) for v in given)
-    ]
-    if seed is None or num < MIN_POINTS or not ids:
+    if seed is None or len(trials) < MIN_POINTS:
         return []
-    objectives = [objective_of_trial(trial, objective) for trial in trials]
-    settings = [*zip(objectives, texts([n for n in names if n not in ids]), strict=True)]
-    seeds = texts([seed])
-    recur = 2 * max(len({*settings}), len({*seeds})) <= num
-    return ids if recur and len({*zip(settings, seeds, strict=True)}) == num else []
+    given = [{**trial.labels, **trial.settings} for trial in trials]
+
+    def numbered(values: Iterable[Any]) -> tuple[int, ...]:
+        """Each value as the number of the first that equals it."""
+        first: dict[Any, int] = {}
+        return tuple(first.setdefault(value, len(first)) for value in values)
+
+    columns = {
+        name: numbered(repr(comparable_setting(values.get(name))) for values in given)
+        for name in (*names, seed)
+    }
+    unknown = [n for n in names if re.split(r"[./]|params_", n)[-1] not in SETTING_NAMES]
+    ids = {
+        columns[name]
+        for name in unknown
+        if max(columns[name]) + 1 == len(trials)
+        and all(type(values.get(name)) in (str, int) for values in given)
+    }
+    objectives = (objective_of_trial(trial, objective) for trial in trials)
+    known = numbered(zip(objectives, *(columns[n] for n in names if n not in unknown), strict=True))
+    ways = {*(columns[name] for name in unknown if max(columns[name]))}  # to part the trials
+    has_run = [trial.status != "failed" for trial in trials]  # others may have been run again
+    every = (chosen for size in range(len(ways)) for chosen in combinations(sorted(ways), size))
+    for chosen in islice(every, _MOST_TRIES):
+        settings = numbered(zip(known, *chosen, strict=True))
+        cells = [*zip(settings, columns[seed], strict=True)]
+        ran = [cell for cell, has in zip(cells, has_run, strict=True) if has]
+        num, num_seeds = len({*settings}), len({*columns[seed]})
+        is_whole = min(num, num_seeds) > 1 and 10 * len({*cells}) >= 9 * num * num_seeds
+        recurs = ways - {*chosen} <= ids and 2 * max(num, num_seeds) <= len(trials)
+        if len({*ran}) == len(ran) and (is_whole or recurs):
+            return [n for n in unknown if len({*zip(settings, columns[n], strict=True)}) > num]
+    return []

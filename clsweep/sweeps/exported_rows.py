@@ -16,6 +16,7 @@ from clsweep.sweeps.source_files import read_text, refuse_damaged
 
 _POINT = re.compile(r"(^|;)-?\d+\.\d+(;|\s*$)")  # in a number between semicolons
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*')  # as Excel's first line tells it
+_EMPTY = {"NA", "N/A", "n/a", "#N/A", "<NA>"}  # of R, spreadsheets and pandas
 _COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
 
 
@@ -40,13 +41,17 @@ def rows_of_csv(source: Path, notes: list[str]) -> Iterator[tuple[str, dict[str,
         raise RequestError(f"{source}: expected a row for each run, given the steps of a chart")
     written: dict[tuple[str, str], str] = {}  # of a column and number: its text
     for given in filter(None, reader):
-        at, cells = f"{source}:{reader.line_num}", [*map(str.strip, given)]
+        at = f"{source}:{reader.line_num}"
+        cells = ["" if cell.strip() in _EMPTY else cell.strip() for cell in given]
         if len(cells) != len(names):
             raise RequestError(f"{at}: expected {len(names)} cells, given {len(cells)}")
         if has_comma:
             cells = [_COMMA.sub(r"\1.\2\3", cell) for cell in cells]
             for name, text, cell in zip(names, map(str.strip, given), cells, strict=True):
-                if text != cell and written.setdefault((name, repr(float(cell))), text) != text:
+                if (
+                    text != cell != ""
+                    and written.setdefault((name, repr(float(cell))), text) != text
+                ):
                     before = written[name, repr(float(cell))]
                     both = f"{name}: {before} and {text} would be one number"
                     raise RequestError(f"{at}: {both}. Export the runs as JSON")

@@ -7,7 +7,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ def read_ray(source: Path) -> ForeignSweep:
             key = str(last.get("trial_id", trial)), repr(sorted(read.settings.items()))
             if key not in trials or (read.length or 0) > (trials[key].length or 0):
                 trials[key] = read  # and a copy may be of before its end
+    _finish_longest([*trials.values()])
     if not trials:
         expected = "the folder of an experiment of Ray Tune (TRIAL/params.json or result.json)"
         raise RequestError(f"{source}: expected {expected}, found none")
@@ -88,6 +89,19 @@ def read_ray(source: Path) -> ForeignSweep:
     metrics = {metric for metric, _ in states.values()}
     metric = metrics.pop() if len(metrics) == 1 else ""
     return ForeignSweep(trials=[*trials.values()], metric=metric, notes=notes)
+
+
+def _finish_longest(trials: Sequence[ForeignTrial]) -> None:
+    """Mark as finished, in place, what was stopped when it was as long as the longest that is:
+    HyperBand pauses its trials also at their last report, and ends them there.
+    """
+    longest: dict[str, float] = {}
+    for trial in trials:
+        if trial.status == "finished":
+            longest[trial.group] = max(trial.length or 0, longest.get(trial.group, 0))
+    for trial in trials:
+        if trial.status == "stopped" and (trial.length or 0) >= longest.get(trial.group, math.inf):
+            trial.status, trial.returned = "finished", False
 
 
 def _folders(source: Path) -> set[Path]:

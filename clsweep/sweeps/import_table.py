@@ -84,9 +84,10 @@ def import_sweep(
     role = metric if sweep.mixed else None
     seed, objective = choose_seed_and_objective(trials, seed, objective, role)
     notes += unnamed_objective_notes(trials, objective)
-    notes += mark_ends(sweep, trials, metric, objective)
+    notes += mark_ends(sweep, trials, metric, mode, objective)
     names = choose_params(trials, sweep, (role, seed, objective), params, notes)
-    notes += name_chosen_nulls(trials, names)
+    objectives = [objective_of_trial(trial, objective) for trial in trials]
+    notes += name_chosen_nulls(trials, names, objectives)
     score = _free(metric, _RESERVED)
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
     for name in names:

@@ -18,12 +18,16 @@ from clsweep.sweeps.foreign_sweep import ForeignTrial, comparable_setting
 NULL = "null"
 
 
-def name_chosen_nulls(trials: Sequence[ForeignTrial], names: Sequence[str]) -> list[str]:
+def name_chosen_nulls(
+    trials: Sequence[ForeignTrial], names: Sequence[str], objectives: Sequence[str]
+) -> list[str]:
     """Make texts of the settings of which null was chosen, `null` among them.
 
-    Two kinds stay as they are. Where one or two others decide which trials have null, it says no
-    more than they do: a constant schedule has no end. Beside more than `MAX_VALUES` numbers each of
-    these would be a category.
+    Two kinds stay as they are. Where the objective, or one or two others, decide which trials have
+    null, it says no more than they do: a constant schedule has no end. Beside more than
+    `MAX_VALUES` numbers each of these would be a category.
+
+    objectives: of each trial.
 
     Returns:
         notes on the settings that became texts, and on those of many numbers.
@@ -36,7 +40,7 @@ def name_chosen_nulls(trials: Sequence[ForeignTrial], names: Sequence[str]) -> l
         if not any(is_null) or not values:
             continue
         others = [columns[other] for other in names if other != name]
-        if _is_decided(is_null, others):
+        if _is_decided(is_null, [*others, objectives]):
             continue
         if len(values) > MAX_VALUES:
             many.append(name)

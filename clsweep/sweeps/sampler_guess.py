@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from clsweep.analysis.read_sweeps import followers, is_numeric_column
 from clsweep.errors import RequestError, nearest
 
 _ASSUMED = "tpe"  # of an unknown sampler: the one that no robustness is computed from
@@ -45,18 +47,28 @@ def set_samplers(
 
 
 def _is_grid(rows: Sequence[Mapping[str, Any]], names: Sequence[str], continuous: set[str]) -> bool:
-    """True where every combination of values was tried, as a sample does not by chance. Along one
-    axis it always does, so there each value must stand in two trials at least.
+    """True where every combination of values was tried, as a sample does not by chance; what
+    follows from others is no axis. Along one axis it always does, so there each value must stand in
+    two trials at least.
     """
-    values = {name: Counter(repr(row[name]) for row in rows) for name in names}
-    axes = {name: counts for name, counts in values.items() if len(counts) > 1}
-    num_configs = len({row["config"] for row in rows})
-    if set(axes) & continuous or num_configs < math.prod(map(len, axes.values())):
+    configs = {row["config"]: [row[name] for name in names] for row in rows}
+    settings = pd.DataFrame([*configs.values()], columns=[*names])
+    sizes = settings.nunique(dropna=False)
+    if {name for name in names if sizes[name] > 1} & continuous:
+        return False
+    following = followers(settings, is_grid=True)
+    axes = [name for name in names if sizes[name] > 1 and name not in following]
+    if len(configs) < math.prod(int(sizes[name]) for name in axes):
         return False
     if len(axes) > 1:
         return True
-    recurs = all(count > 1 for counts in axes.values() for count in counts.values())
-    return recurs and not any(_is_drawn({row[name] for row in rows}) for name in axes)
+    # numbers of a sample follow from each other, too
+    sure = followers(settings, is_grid=False)
+    if any(is_numeric_column(settings[name]) for name in following if name not in sure):
+        return False
+    values = [[row[name] for row in rows] for name in axes]
+    recurs = all(count > 1 for each in values for count in Counter(map(repr, each)).values())
+    return recurs and not any(_is_drawn({*each}) for each in values)
 
 
 def _is_drawn(values: Iterable[Any]) -> bool:

@@ -21,10 +21,15 @@ _PACE = re.compile("batch|accum|world|devices|workers|subset|fraction|every|inte
 
 
 def mark_ends(
-    sweep: ForeignSweep, trials: Sequence[ForeignTrial], metric: str, column: str | None
+    sweep: ForeignSweep,
+    trials: Sequence[ForeignTrial],
+    metric: str,
+    mode: str,
+    column: str | None,
 ) -> list[str]:
     """Mark trials that finished without a score as failed, and those that did after fewer reports
-    than the longest of their objective as stopped, unless a setting says how many each is to send.
+    than the longest of their objective as stopped, unless a setting says how many each is to send,
+    or each of several is better than all others: no scheduler stops the best, but a target does.
 
     Returns:
         notes on them.
@@ -42,19 +47,27 @@ def mark_ends(
             values = [repr(comparable_setting(trial.settings[name])) for name in pace]
             key = trial.group, objective_of_trial(trial, column), *values
             alike.setdefault(key, []).append(trial)
-    short = [
-        trial
-        for each in alike.values()
-        for trial, length in zip(each, _expected_lengths(each), strict=True)
-        if (trial.length or 0) <= length - max(1, 0.01 * length)
-    ]
-    for trial in short:
-        trial.status = "finished" if trial.returned else "stopped"
-    ended = Counter(trial.status for trial in short)
+    ended, better = Counter[str](), 0
+    for each in alike.values():
+        pairs = [*zip(each, _expected_lengths(each), strict=True)]
+        short = [t for t, length in pairs if (t.length or 0) <= length - max(1, 0.01 * length)]
+        sign = 1 if mode == "max" else -1
+        best = max(sign * trial.results[metric] for trial in each if trial not in short)
+        above = [trial for trial in short if sign * trial.results[metric] > best]
+        is_known = any(trial.returned for trial in short)  # the source says who ended by itself
+        all_above = len(above) == len(short) > 1 and not is_known
+        for trial in short:
+            why = "returned" if trial.returned else "target" if all_above else ""
+            trial.status = "finished" if why else "stopped"
+            ended[why] += 1
+            better += not why and trial in above
     notes = {
         f"failed: {lost} that ended without a finite {metric}": lost,
-        f"stopped: {ended['stopped']} that sent fewer reports than the longest": ended["stopped"],
-        f"finished: {ended['finished']} that returned after fewer reports": ended["finished"],
+        f"stopped: {ended['']} that sent fewer reports than the longest": ended[""],
+        f"{better} of those stopped have a better {metric} than all that finished": better,
+        f"finished: {ended['returned']} that returned after fewer reports": ended["returned"],
+        f"finished: {ended['target']} that sent fewer reports, each with a better {metric} than "
+        "all others, as where a target was reached": ended["target"],
     }
     return [note for note, num in notes.items() if num]
 

@@ -73,6 +73,28 @@ def test_a_trial_of_ray_that_met_its_criterion_has_finished(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("scores", "ended", "note"),
+    [
+        # `stop=` a function, of which no file tells: the short ones have reached its target
+        (([0.5, 0.91], [0.95], [0.1, 0.2, 0.3]), "finished", "finished: 2 that sent fewer reports"),
+        (([0.5, 0.2], [0.95], [0.1, 0.2, 0.3]), "stopped", "1 of those stopped have a better acc"),
+        (([0.5, 0.2], [0.1], [0.1, 0.2, 0.3]), "stopped", "stopped: 2 that sent fewer reports"),
+    ],
+)  # fmt: skip
+def test_what_is_short_and_better_than_all_others_has_reached_a_target(
+    scores, ended, note, tmp_path
+):
+    for mode, sign in (("max", 1), ("min", -1)):
+        for lr, values in enumerate(scores):
+            at = tmp_path / mode, f"t{lr}"
+            ray_trial(*at, {"lr": lr}, [sign * value for value in values], done=True)
+        ray_state(tmp_path / mode, t0="TERMINATED", t1="TERMINATED", t2="TERMINATED")
+        table = import_sweep(read_ray(tmp_path / mode), metric="acc", mode=mode)
+        assert [row["status"] for row in table.rows] == [ended, ended, "finished"]
+        assert any(each.startswith(note) for each in table.notes)
+
+
 def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path):
     for lr, count in ((0.1, 3), (0.2, 1), (0.3, 3)):
         ray_trial(tmp_path / "exp", f"t{lr}", {"lr": lr, "net": {"w": 4}}, [80 + lr] * count)
@@ -161,6 +183,10 @@ def test_a_trial_of_ray_that_was_tried_again_ended_as_its_experiment_says(tmp_pa
          ["stopped", "stopped", "finished"]),
         ([("PAUSED", 1, False), ("PAUSED", 1, False), ("TERMINATED", 2, True)],
          ["stopped", "stopped", "finished"]),  # and nothing goes on
+        # HyperBand pauses and ends trials at their last report, too
+        ([("PAUSED", 2, False), ("PAUSED", 1, False), ("CUT TERMINATED", 2, False),
+          ("TERMINATED", 2, True)],
+         ["finished", "stopped", "finished", "finished"]),
         ([("PAUSED", 1, False), ("RUNNING", 1, False), ("TERMINATED", 2, True)], ["finished"]),
         ([("", 1, False), ("", 2, True), ("TERMINATED", 2, True)], ["finished", "finished"]),
         ([("TERMINATED", 0, None), ("PENDING", 1, False), ("TERMINATED", 2, False)],

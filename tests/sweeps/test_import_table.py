@@ -180,6 +180,19 @@ def test_what_is_called_like_a_label_and_what_clsweep_logged_itself():
     assert {row["objective"] for row in table.rows} == {"dcl"}
 
 
+def test_a_grid_is_one_with_names_and_numbers_that_follow_from_its_axes():
+    rows = grid()
+    for each in rows:
+        lr, opt = each.settings["lr"], each.settings["opt"]
+        each.settings |= {"name": f"{opt}-{lr}", "min_lr": lr / 10, "nesterov": opt == "sgd"}
+    assert {row["sampler"] for row in imported(rows).rows} == {"grid"}
+    drawn = [trial(lr=lr, name=f"lr-{lr}", seed=s) for lr in (0.1, 0.23, 0.31) for s in (0, 1)]
+    assert {row["sampler"] for row in imported(drawn).rows} == {"grid"}
+    for each in drawn:  # a number that rises with another was drawn as well
+        each.settings["wd"] = each.settings["lr"] / 7
+    assert {row["sampler"] for row in imported(drawn).rows} == {"tpe"}
+
+
 @pytest.mark.parametrize(
     ("values", "sampler"),
     [
@@ -214,7 +227,10 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trials": grid(**{"data.seed": 1})}, r"seed: name one with --seed: seed, data\.seed"),
+        (
+            {"trials": [trial(**t.settings, **{"data.seed": n}) for n, t in enumerate(grid())]},
+            r"seed: name one with --seed: seed, data\.seed",
+        ),
         ({"trials": [*grid(), trial(lr=0.1, opt="sgd")]}, "seed: 1 of 9 trials have no seed"),
         ({"trials": [trial("running", lr=0.1)]}, "expected trials that have ended, found none"),
         ({"metric": None}, "metric: name one with --metric: acc, loss"),
@@ -233,6 +249,34 @@ def test_what_is_not_clear_is_asked_for(options, message):
         imported(**{"trials": grid()} | options)
 
 
+UNLIKE = (
+    "not read as hyperparameters: {}, where seeds of the same settings differ; --param names them"
+)
+
+
+def test_what_differs_between_seeds_of_the_same_settings_is_no_setting():
+    """A node, a folder, a time: beside two that the catalog knows and one that it does not."""
+    cells = [*itertools.product((0.1, 0.2), "ab", ("c", "d"), range(3))]
+    trials = [trial(lr=lr, opt=opt, neck=neck, seed=s) for lr, opt, neck, s in cells]
+    for n, each in enumerate(trials):
+        seed = each.settings["seed"]
+        each.settings |= {"gpu": seed, "host": "xyz"[n * n % 3], "time": n + 0.5, "dir": f"r{n}"}
+        each.settings["neck_dim"] = {"c": 64, "d": 128}[each.settings["neck"]]
+    for rows in (trials, trials[:-2]):  # which lacks less than a tenth
+        table = imported(rows)
+        assert UNLIKE.format("gpu, host, time, dir") in table.notes
+        assert table.options["params"] == ["lr", "opt", "neck", "neck_dim"]
+        assert len({row["config"] for row in table.rows}) == 8
+    assert {row["sampler"] for row in imported(trials).rows} == {"grid"}
+    sweep = ForeignSweep(trials=trials, mixed=True)  # "time" is another number in each
+    table = import_sweep(sweep, metric="acc", mode="max")
+    assert UNLIKE.format("gpu, host") in table.notes
+    assert table.options["params"] == ["lr", "opt", "neck", "neck_dim"]
+    for each in trials:  # no seed says what differs between seeds
+        del each.settings["seed"], each.settings["gpu"]
+    assert "host" in imported(trials).options["params"]
+
+
 @pytest.mark.parametrize(
     ("numbers", "is_left_out"),
     [
@@ -243,14 +287,34 @@ def test_what_is_not_clear_is_asked_for(options, message):
     ],
 )
 def test_what_only_numbers_the_trials_is_no_setting(numbers, is_left_out):
-    trials = [trial(lr=lr, opt=opt, seed=s) for lr in (0.1, 0.2) for opt in "ab" for s in (0, 1)]
+    """Also where a third of the seeds are lacking."""
+    cells = [(0.1, "a", 0), (0.1, "a", 1), (0.1, "b", 1), (0.1, "b", 2)]
+    cells += [(0.2, opt, 2 - seed) for _, opt, seed in cells]
+    trials = [trial(lr=lr, opt=opt, seed=seed) for lr, opt, seed in cells]
     for each, number in zip(trials, numbers, strict=True):
         each.settings["run"] = number
     table = imported(trials)
-    note = "not read as hyperparameters: run, another in each trial; --param names them"
+    note = UNLIKE.format("run")
     assert (note in table.notes, "run" not in table.rows[0]) == (is_left_out, is_left_out)
     assert len({row["config"] for row in table.rows}) == (4 if is_left_out else 8)
     # a text that is another in each trial is a setting where no seed tells the trials apart
     for each in trials:
         del each.settings["seed"]
     assert "run" in imported(trials).rows[0]
+
+
+@pytest.mark.parametrize("name", ["seed_everything", "torch_seed", "randomseed", "run", "x.fold"])
+def test_a_seed_may_be_called_otherwise(name):
+    trials = grid()
+    for each in trials:
+        each.settings[name] = each.settings.pop("seed")
+    assert imported(trials).options["seed"] == name
+    for each in trials:  # beside one that is the same everywhere
+        each.settings |= {"data.seed": 42, "n_seeds": 2}
+    table = imported(trials)
+    assert (table.options["seed"], table.options["params"]) == (name, ["lr", "opt"])
+
+
+def test_a_number_of_each_setting_is_no_seed():
+    trials = [trial(lr=lr, run=n) for n, lr in enumerate((0.1, 0.2, 0.3)) for _ in range(2)]
+    assert imported(trials).options["seed"] == ""

@@ -106,9 +106,9 @@ def runs(settings):
     return [{"config": at, "summary": {"acc": 70.0 + n}} for n, at in enumerate(settings)]
 
 
-def imported(tmp_path, settings):
+def imported(tmp_path, settings, **options):
     (tmp_path / "a.json").write_text(json.dumps(runs(settings)))
-    return import_sweep(read_wandb(tmp_path / "a.json"), metric="acc", mode="max")
+    return import_sweep(read_wandb(tmp_path / "a.json"), metric="acc", mode="max", **options)
 
 
 def test_a_null_that_another_setting_decides_is_missing(tmp_path):
@@ -128,6 +128,18 @@ def test_a_null_and_an_absent_key_are_two_things(tmp_path):
     table = imported(tmp_path, [*grid, {"lr": 3}])
     assert [row["clip"] for row in table.rows] == ["null", "1", "1.5"] * 2 + [None]
     assert "null is a value of clip: numbers beside it are categories" in table.notes
+
+
+def test_a_null_that_the_objective_decides_on_is_missing(tmp_path):
+    """As all keys of a config are there, also those of other methods."""
+    pairs = [("simclr", 0.1), ("simclr", 0.5), ("byol", None)]
+    grid = [
+        {"method": method, "tau": tau, "lr": lr, "seed": seed}
+        for (method, tau), lr, seed in itertools.product(pairs, (1, 2), (0, 1))
+    ]
+    table = imported(tmp_path, grid, objective="method")
+    assert [row["tau"] for row in table.rows] == [0.1] * 4 + [0.5] * 4 + [None] * 4
+    assert not any("null" in note for note in table.notes)
 
 
 def test_null_beside_many_numbers_makes_no_categories(tmp_path):
@@ -156,6 +168,17 @@ def test_empty_cells_of_a_csv(cells, values, says, tmp_path):
     table = import_sweep(sweep, metric="acc", mode="max", params=["lr", "clip"])
     assert any(note.startswith(says) for note in table.notes)
     assert [row["clip"] for row in table.rows] == values
+
+
+@pytest.mark.parametrize("word", ["NA", "N/A", "n/a", "#N/A", "<NA>"])
+def test_what_pandas_reads_as_empty_is_empty(word, tmp_path):
+    lines = ["method;tau;seed;acc", *(f"simclr;0,1;{n};7{n},5" for n in range(3))]
+    lines += [f"byol;{word};{n};{word if n else '60,5'}" for n in range(3)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    sweep = read_wandb(tmp_path / "a.csv")
+    table = import_sweep(sweep, metric="acc", mode="max", objective="method", params=["tau"])
+    assert [row["tau"] for row in table.rows] == [0.1] * 3 + [None] * 3
+    assert [row["acc"] for row in table.rows] == [70.5, 71.5, 72.5, 60.5, None, None]
 
 
 def test_a_column_that_is_empty_throughout_is_named(tmp_path):
