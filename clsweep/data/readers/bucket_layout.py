@@ -16,7 +16,8 @@ from clsweep.catalog import Dataset
 from clsweep.data.buckets import INDEX, Bucket, Stored, file_of, listed_bucket
 from clsweep.data.image_files import SAMPLED_PICTURES
 from clsweep.data.locations import AbsentError, DataPlace
-from clsweep.data.readers.folders import composed, shown_names, without_thumbnails
+from clsweep.data.readers.companions import shown_names, without_companions
+from clsweep.data.readers.folders import composed
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
@@ -151,7 +152,7 @@ def _images_below(objects: Iterable[str], folder: str, by_class: bool) -> list[s
         and name.lower().endswith(IMAGE_SUFFIXES)
         and len(shown_names(parts := name.split("/"))) == len(parts)
     ]
-    return sorted(without_thumbnails(images), key=lambda name: name.split("/", depth))
+    return sorted(without_companions(images, depth), key=lambda name: name.split("/", depth))
 
 
 def _stamp(dataset: Dataset, place: DataPlace, objects: Mapping[str, Stored]) -> str:
