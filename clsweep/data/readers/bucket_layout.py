@@ -17,7 +17,7 @@ from clsweep.data.buckets import INDEX, Bucket, Stored, file_of, listed_bucket
 from clsweep.data.image_files import SAMPLED_PICTURES
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.readers.companions import shown_names, without_companions
-from clsweep.data.readers.folders import composed
+from clsweep.data.readers.folders import composed, require_one_part, require_own_folders
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
@@ -107,6 +107,10 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
         full = {name.split("/", 2)[1] for name in paths[part] if by_class}
         if empty := sorted({*classes} - full):
             raise layout_error(f"{bucket.place}/{folder}{empty[0]}", "an image in it", "none")
+    require_one_part(bucket.place, paths["train"])
+    if by_class:
+        inside = [path.removeprefix("train/") for path in paths["train"]]
+        require_own_folders(f"{bucket.place}/train", inside)
     number = dict[str, int]()
     for path in paths["train"] if by_class else ():
         number.setdefault(composed(path.split("/", 2)[1]), len(number))

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import stat
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -44,6 +45,12 @@ _NO_CLASS = (
     "<na>",
 )  # the last two are what Python writes where there is none
 
+# Folders that others name after the parts: to train on, and held out.
+_PART = re.compile(
+    r"(?<![a-z])((train(ing)?|trn|unlabell?ed)|(?:val(id(ation)?)?|test(ing)?|dev|eval(uation)?"
+    r"|hold-?out))(?![a-z])"
+)
+
 _Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
 
 
@@ -54,6 +61,7 @@ def folders_layout(place: DataPlace) -> DataLayout:
     if (root / LABELS_TABLE).is_file() and not is_by_class:
         return _of_table(root)
     classes, rows = scan_classes(root)
+    require_one_part(root, [path for _, path in rows["train"]])
     return _of_paths(root, rows, classes)
 
 
@@ -72,7 +80,27 @@ def flat_folder_layout(place: DataPlace) -> DataLayout:
         rows[part] = [(-1, str((folder / name).relative_to(root))) for name in names]
         if not rows[part]:
             raise layout_error(folder, f"{_AN_IMAGE} in it or below", "none")
+    require_one_part(root, [path for _, path in rows["train"]])
     return _of_paths(root, rows, ())
+
+
+def require_one_part(
+    place: object, paths: Iterable[str], instead: str = "images of one part alone"
+) -> None:
+    """RequestError where folders of images to train on differ by the word for a part alone, as
+    `train2017` and `val2017` do: images to score would be trained on.
+    """
+    inner = {os.path.dirname(path) for path in paths}
+    parts: dict[tuple[str, str], dict[bool, str]] = {}
+    for folder in sorted({*inner, *(str(above) for at in inner for above in Path(at).parents)}):
+        parent, name = os.path.split(folder)
+        if word := _PART.search(name.lower()):
+            rest = re.sub("[^a-z]", "", name.lower()[: word.start()] + name.lower()[word.end() :])
+            beside = parts.setdefault((parent, rest), {})
+            beside.setdefault(word[2] is not None, folder)
+            if len(beside) > 1:
+                expected = f"train/ and val/ or test/ in it, or {instead}"
+                raise layout_error(place, expected, listed(sorted(beside.values())))
 
 
 def _of_paths(root: Path, rows: _Rows, classes: tuple[str, ...], *beside: str) -> DataLayout:
@@ -139,6 +167,9 @@ def _of_table(root: Path) -> DataLayout:
     for name in filter(classes.__contains__, there):
         if part := parts.get(splits[name]) if is_split else "train":
             rows[part].append((number.get(classes[name], -1), name))
+    if not parts_by:
+        instead = f"a column {_SPLITS[0]} in {LABELS_TABLE}"
+        require_one_part(root, [path for _, path in rows["train"]], instead)
     layout = _of_paths(root, rows, tuple(number), LABELS_TABLE)
     unread_too = ", ".join(filter(None, [layout.unread, list_counts(unread)]))
     return replace(layout, unread=unread_too, parts_by=parts_by if is_split else "")
@@ -204,7 +235,8 @@ def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
     if not (is_folder := _is_folder(root)) or not _is_folder(root / "train"):
         other = f"a folder without train/: {listed(_folders(root))}" if is_folder else ""
         given = other or "no such folder"
-        raise layout_error(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
+        expected = f"train/CLASS/*.jpg and val/ or test/ likewise, or {LABELS_TABLE}"
+        raise layout_error(root, expected, given)
     train = _classes(root / "train")
     held_out = _held_out(root)
     if held_out is None and len(folders := _folders(root)) > 1:  # one that is called otherwise
@@ -214,6 +246,7 @@ def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
         raise layout_error(root / str(held_out), "classes that train/ has", listed(unknown))
     if len(train) < 2:
         raise layout_error(root / "train", "at least 2 class folders", listed(list(train)))
+    require_own_folders(root / "train", [path for paths in train.values() for path in paths])
     number = {name: i for i, name in enumerate(train)}
     rows = {
         part: [(number[c], f"{folder}/{path}") for c, paths in paths_of.items() for path in paths]
@@ -230,7 +263,8 @@ def _classes(folder: Path) -> dict[str, list[str]]:
     """The images of each class, by paths from the folder."""
     names = [name for name in _names(folder) if _is_folder(folder / name)]
     if not names:
-        raise layout_error(folder, "a folder of images for each class", "none")
+        given = f"none: else {LABELS_TABLE} beside {folder.name}/ may name the class of each"
+        raise layout_error(folder, "a folder of images for each class", given)
     inside = {name: without_companions(_below(folder / name)) for name in names}
     if empty := [name for name, files in inside.items() if not files]:
         others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
@@ -239,6 +273,17 @@ def _classes(folder: Path) -> dict[str, list[str]]:
     for name, files in inside.items():
         classes.setdefault(composed(name), []).extend(f"{name}/{file}" for file in files)
     return classes
+
+
+def require_own_folders(place: object, paths: Sequence[str]) -> None:
+    """RequestError where a class has a folder of another one's name, as where an archive holds its
+    content twice. `paths` begin with their class.
+    """
+    classes = {path.partition("/")[0] for path in paths}
+    for folders in (path.split("/")[:-1] for path in paths):
+        if len(folders) > 1 and folders[1] in classes - {folders[0]}:
+            given = f"{folders[0]}/{folders[1]} beside {folders[1]}"
+            raise layout_error(place, "a folder for each class", given)
 
 
 def composed(name: str) -> str:

@@ -8,6 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clsweep.catalog import DATASET
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import dataset_layout
+from clsweep.errors import RequestError
+from tests.data.bucket_files import write_images
 from tests.data.own import SIZE, layout_of, load, noise, of_rows, png, refusal
 
 pytestmark = pytest.mark.usefixtures("nothing_loaded")
@@ -132,3 +137,53 @@ def test_a_table_of_a_regression_or_without_a_part_to_train_on_is_refused(tmp_pa
     assert layout_of("imagefolder", root).classes == ("0.0", "1.0")
     of_table(root, "file,target,Split", NAMES, "ab" * 6, ["val", "test"] * 6)
     assert refusal("imagefolder", root).endswith("expected train in column split, given val")
+
+
+# Parts and classes that folders do not tell apart.
+
+PARTS = [
+    ("Train", "Test"), ("training", "validation"), ("train2017", "val2017"),
+    ("seg_train", "seg_test"), ("images/train", "images/dev"), ("unlabeled", "test"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "other"), PARTS)
+@pytest.mark.parametrize("kind", ["imagefiles", "imagefolder"])
+def test_parts_that_are_called_otherwise_are_not_trained_on_together(kind, part, other, tmp_path):
+    names = [f"{folder}/{i}{folder[-1]}.png" for folder in (part, other) for i in range(6)]
+    root = write_images(tmp_path / "set", *names)
+    instead = "images of one part alone"
+    if kind == "imagefolder":
+        table = ["file,label", *(f"{name},{i % 2}" for i, name in enumerate(names))]
+        (root / "labels.csv").write_text("\n".join(table))
+        instead = "a column split in labels.csv"
+    given = ", ".join(sorted([part, other]))
+    expected = f"expected train/ and val/ or test/ in it, or {instead}, given {given}"
+    assert refusal(kind, root) == f"{root}: {expected}"
+    if kind == "imagefolder":
+        table = [table[0] + ",split", *(f"{row},train" for row in table[1:])]
+        (root / "labels.csv").write_text("\n".join(table))
+        assert len(layout_of(kind, root).labels["train"]) == 12
+
+
+def test_pictures_of_trains_and_tests_are_of_one_part(tmp_path):
+    names = [f"{folder}/{i}.png" for folder in ("bullet_train", "test_tube", "val") for i in "01"]
+    assert len(layout_of("imagefiles", write_images(tmp_path, *names)).labels["train"]) == 6
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize(
+    ("inside", "says"),
+    [
+        (["cells"], "/train: expected a folder for each class, given cells/ant beside ant"),
+        (["train"], "/train: expected a folder for each class, given train/ant beside ant"),
+        (["train", "val"], "or images of one part alone, given train/train, train/val"),
+    ],
+)
+def test_an_archive_that_lies_in_a_class_is_no_class(inside, says, scheme, tmp_path):
+    names = [f"train/{c}/{i}.png" for c in ("ant", "bee") for i in range(3)]
+    inner = [f"train/{at}/{c}/{i}.png" for at in inside for c in ("ant", "bee") for i in range(3)]
+    root = write_images(tmp_path / "set", *names * (len(inside) == 1), *inner)
+    with pytest.raises(RequestError) as caught:
+        dataset_layout(DATASET["imagefolder"], DataPlace(root=f"{scheme}{root}"))
+    assert says in str(caught.value)
