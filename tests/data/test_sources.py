@@ -219,6 +219,13 @@ def test_what_is_not_read_of_the_users_files_is_said(by_class, tmp_path):
     table(tmp_path / "set", pa.array(["ant"] * 4), name="species")
     place = DataPlace(root=str(tmp_path / "set"))
     assert sized_dataset("huggingface", place).unread == "species"
+    for part in ("dev", "test"):
+        table(tmp_path / "set", [0, 1], part=part)
+    table(tmp_path / "set" / "data", [0, 1], part="extra")
+    assert (
+        layout_of("huggingface", tmp_path / "set").unread
+        == "data/extra*.parquet, dev*.parquet, species"
+    )
 
 
 def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class):
