@@ -9,10 +9,12 @@ from clsweep.data.locations import AbsentError
 from clsweep.display.numbers import byte_size, count
 from clsweep.study.design import Study
 
+_COARSE_LEVEL = 2**14  # as of 12 bits: below it pictures of 16 bits lose most of what they show
+
 
 def store_lines(study: Study) -> list[str]:
     """Form and bytes of the cache, and the rate at which a trial reads it."""
-    from clsweep.data.store_form import estimated_store
+    from clsweep.data.store_form import estimated_store, highest_sampled
 
     data, resources = study.dataset, study.sections.resources
     num_bytes, rate = estimated_store(data)
@@ -26,6 +28,12 @@ def store_lines(study: Study) -> list[str]:
         lines.append(
             f"A core of this machine decodes {count(round(rate))} images a second; a trial has "
             f"{cores}, and trains on no more than {count(round(rate * cores))} a second"
+        )
+    if 0 < (level := highest_sampled(data)) < _COARSE_LEVEL:
+        lines.append(
+            f"note: the pictures of 16 bits reach {count(level)} at most: they use "
+            f"{level // 256 + 1} of the 256 steps that are kept. In arrays with dataset.range "
+            "they use all"
         )
     return lines
 

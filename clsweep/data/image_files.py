@@ -142,7 +142,22 @@ def _opened(file: Encoded) -> Picture:
         raise Image.DecompressionBombError(
             f"{width} x {height} pixels, more than {Image.MAX_IMAGE_PIXELS}"
         )
+    if opened.format == "TIFF" and _is_stack(opened):
+        opened.close()
+        raise ValueError("several pages of one size: expected one picture a file")
     return opened
+
+
+def _is_stack(opened: Picture) -> bool:
+    """True of a microscope's planes, not of a picture with a small one of itself."""
+    size = opened.size
+    try:
+        opened.seek(1)
+    except EOFError:
+        return False
+    is_stack = opened.size == size
+    opened.seek(0)
+    return is_stack
 
 
 def _shrunk(opened: Picture, height: int, width: int, num_channels: int) -> Picture:
@@ -178,6 +193,12 @@ def sampled_rows(num_images: int, most: int = SAMPLED_PICTURES) -> list[int]:
     """Rows of so many images as are sampled at most, evenly spaced."""
     number = min(num_images, most)
     return [place * num_images // number for place in range(number)]
+
+
+def highest_level(file: Encoded) -> int:
+    """The highest level of an image of 16 bits, 0 of others. Raises as `decode_image`."""
+    with _opened(file) as opened:
+        return int(np.asarray(opened).max()) if opened.mode.startswith("I") else 0
 
 
 def require_regular(path: Path) -> None:

@@ -391,3 +391,15 @@ def list_counts(others: Counter[str]) -> str:
     """Names with their counts, such as files that are not read."""
     names = [what if count == 1 else f"{count} {what}" for what, count in sorted(others.items())]
     return listed(names) if names else ""
+
+
+def alike_classes(names: Sequence[str]) -> list[str]:
+    """Names of classes, in pairs, that may be spellings of one: `Cat` and `cat`, `01` and `1`."""
+
+    def plain(name: str) -> str | float:
+        is_number = name.replace(".", "", 1).isdecimal()
+        return float(name) if is_number else re.sub(r"[-_\s]+", " ", name.casefold()).strip()
+
+    first = dict[str | float, str]()
+    there = [(first.setdefault(plain(name), name), name) for name in names]
+    return [f"{one} and {other}" for one, other in there if one != other]

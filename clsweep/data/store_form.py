@@ -22,6 +22,7 @@ from clsweep.data.image_files import (
     Pictures,
     decode_image,
     encode_image,
+    highest_level,
     read_image_size,
     stored_size,
 )
@@ -113,6 +114,15 @@ def pixel_bytes(dataset: Dataset, store_size: int) -> int:
             sizes.append(read_image_size(io.BytesIO(picture)))
     areas = [math.prod(stored_size(*size, store_size)) for size in sizes or [_PICTURE]]
     return _num_pictures(dataset) * sum(areas) * dataset.channels // len(areas)
+
+
+def highest_sampled(dataset: Dataset) -> int:
+    """The highest level of the sampled pictures of 16 bits, 0 where there are none."""
+    highest = 0
+    for picture in _sampled(dataset):
+        with contextlib.suppress(Exception):
+            highest = max(highest, highest_level(io.BytesIO(picture)))
+    return highest
 
 
 def free_bytes(folder: Path) -> int:

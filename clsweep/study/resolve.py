@@ -29,8 +29,8 @@ from clsweep.catalog.ownership import (
     trial_owns,
 )
 from clsweep.data.locations import AbsentError, DataPlace
-from clsweep.data.sources import sized_dataset
-from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
+from clsweep.data.sources import alike_classes, sized_dataset
+from clsweep.errors import MAX_LINES, RequestError, StudyError, listed, nearest
 from clsweep.study.cautions import setting_notes
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
@@ -343,6 +343,9 @@ class _Cell(Draft):
             self.notes.append(f"{given.root} is not there: planned with the sizes stated for it")
         if dataset.unread:
             self.notes.append(f"not read in {given.root}: {dataset.unread}")
+        if alike := alike_classes(dataset.class_names):
+            one = f"classes in {given.root} that may be spellings of one"
+            self.notes.append(f"{one}: {listed(alike)}")
         return dataset
 
     def _note_copy(self, dataset: Dataset) -> None:

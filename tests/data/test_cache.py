@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 from clsweep.data import cache, image_files
 from clsweep.data.datasets import Splits, load_splits, prepare
-from clsweep.data.image_files import Pictures, decode_image
+from clsweep.data.image_files import Pictures, decode_image, encode_image, grey_thumbnail
 from clsweep.data.locations import DataPlace
 from clsweep.data.readers.folders import scan_classes
 from clsweep.data.sources import sized_dataset
@@ -128,6 +128,17 @@ def test_numbers_of_32_bits_are_refused(dtype, tmp_path):
     Image.fromarray(np.arange(256, dtype=dtype).reshape(SIZE, SIZE)).save(tmp_path / "a.tif")
     with pytest.raises(ValueError, match="of unknown range"):
         decode_image(tmp_path / "a.tif", SIZE)
+
+
+def test_a_stack_of_pages_is_refused_and_a_small_picture_behind_the_large_one_is_not(tmp_path):
+    pages = [Image.fromarray(np.full((SIZE, SIZE), level, np.uint8)) for level in (3, 200)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    for read in (decode_image, encode_image, grey_thumbnail):
+        with pytest.raises(ValueError, match="several pages of one size: expected one picture"):
+            read(tmp_path / "a.tif", SIZE)
+    small = pages[1].resize((4, 4))
+    pages[0].save(tmp_path / "b.tif", save_all=True, append_images=[small])
+    assert np.unique(decode_image(tmp_path / "b.tif", SIZE)).tolist() == [3]
 
 
 def test_an_orientation_is_ignored(tmp_path):

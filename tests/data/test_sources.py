@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import tarfile
-import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,50 +36,6 @@ pytestmark = pytest.mark.usefixtures("nothing_loaded")
 # Encoded pictures: flat folders, tar files, folders of datasets.
 
 
-def labelled(root: Path, head: str, *lines: str, under: str = "") -> Path:
-    """12 images in two folders, and a table of them; `lines` more."""
-    for number, pixels in enumerate(noise(12, SIZE, SIZE, 3)):
-        write(root / under / "ab"[number % 2] / f"é {number}.PNG", png(pixels))
-    names = [f"{under}{'ab'[n % 2]}/é {n}.PNG" if n < 6 else f"é {n}.PNG" for n in range(12)]
-    rows = [f'"{name}", {"cat" if n % 3 else "dog"}' for n, name in enumerate(names)]
-    text = unicodedata.normalize("NFD", "\n".join([head, *rows, *lines]))  # as of macOS
-    (root / "labels.csv").write_text(text)
-    return root
-
-
-@pytest.mark.parametrize("head", ["filename,label", "Path, Class", "image,target"])
-def test_a_table_beside_the_images_has_their_classes(head, tmp_path):
-    root = labelled(tmp_path / "set", head)
-    splits = load("imagefolder", root)
-    labels = {round(float(pixels.mean()), 6): label for pixels, label in of_rows(splits).values()}
-    pictures = enumerate(noise(12, SIZE, SIZE, 3))
-    expected = {round(float(x.mean()), 6): int(n % 3 == 0) for n, x in pictures}
-    assert labels.items() <= expected.items()
-    assert len(splits.test) == 12 // 5
-    first = layout_of("imagefolder", root)
-    assert (first.classes, first.unread) == (("cat", "dog"), "")
-    text = (root / "labels.csv").read_text()
-    (root / "labels.csv").write_text(text.replace("dog", "cat", 1))
-    assert layout_of("imagefolder", root).digest != first.digest
-
-
-def test_a_table_may_name_the_part_of_each_image(tmp_path):
-    root = labelled(tmp_path / "set", "file,label")
-    head, *rows = (root / "labels.csv").read_text().splitlines()
-    parts = ["Train"] * 8 + ["val"] * 3 + ["test"]
-    lines = [f"{row},{part},7" for row, part in zip(rows, parts, strict=True)]
-    (root / "labels.csv").write_text("\n".join([f"{head},split,weight", *lines]))
-    layout = layout_of("imagefolder", root)
-    expected = {"train": [1, 0, 0, 1, 0, 0, 1, 0], "test": [0, 1, 0]}  # every third is a dog
-    for part, labels in expected.items():
-        numbers = [int(Path(layout.name(part, i)).stem[1:]) for i in range(len(labels))]
-        assert layout.labels[part][np.argsort(numbers)].tolist() == labels
-    assert layout.unread == "b/*.PNG, column weight"  # the one of test
-    assert layout.parts_by == "column split of labels.csv"
-    (root / "labels.csv").write_text((root / "labels.csv").read_text().replace(",val,", ",fold 2,"))
-    assert "expected split train, val or valid" in refusal("imagefolder", root)
-
-
 @pytest.mark.parametrize("place", ["{}/@eaDir/{}", "{}/@eaDir/{}/SYNOPHOTO_THUMB_M.png",
                                    "@eaDir/{}{}", "__MACOSX/{}/._{}", "__MACOSX/{}/{}", ".{}/{}",
                                    "{}/SYNOFILE_THUMB_M_{}", "{}/$RECYCLE.BIN/{}"])  # fmt: skip
@@ -104,33 +59,6 @@ def test_thumbnails_of_pictures_beside_them_are_none(place, by_class):
         write(by_class / "train" / other.format(name + "x"), png(PICTURES[15]))
     more = layout_of("imagefolder", by_class)
     assert len(more.labels["train"]) == len(after.labels["train"]) + 3
-
-
-def test_a_thumbnail_that_a_table_names_is_an_image(tmp_path):
-    root = labelled(tmp_path / "set", "file,label", "a/é 0_thumb.PNG,dog")
-    for name in ("é 0_thumb.PNG", "é 2_thumb.PNG"):
-        (root / "a" / name).write_bytes(png(PICTURES[15]))
-    assert len(layout_of("imagefolder", root).labels["train"]) == 13
-
-
-@pytest.mark.parametrize(
-    ("head", "line", "says"),
-    [
-        ("file,label", "a/é 0.PNG,cat", "labels.csv:14: expected an image once, given a/é 0.PNG"),
-        ("file,label", "gone.png,cat", "labels.csv:14: expected one image below"),
-        ("file,x", "", "or class or target, given file, x"),
-        ("file,label", None, "none of b/é 11.PNG"),
-        ("file,label", "a/é 0.PNG,Smith, John", "labels.csv:14: expected 2 cells, as in the first"),
-        ("file,label", "a/é 0.PNG", "labels.csv:14: expected 2 cells, as in the first line, given"),
-        ("label,Label", "", "labels.csv: expected each column once, given label"),
-    ],
-)
-def test_a_table_that_does_not_fit_its_images(head, line, says, tmp_path):
-    root = labelled(tmp_path / "set", head, *([] if line is None else [line]))
-    if line is None:
-        text = (root / "labels.csv").read_text()
-        (root / "labels.csv").write_text(text.rpartition("\n")[0])
-    assert says in unicodedata.normalize("NFC", refusal("imagefolder", root))
 
 
 PICTURES = [
@@ -291,6 +219,13 @@ def test_what_is_not_read_of_the_users_files_is_said(by_class, tmp_path):
     table(tmp_path / "set", pa.array(["ant"] * 4), name="species")
     place = DataPlace(root=str(tmp_path / "set"))
     assert sized_dataset("huggingface", place).unread == "species"
+    for part in ("dev", "test"):
+        table(tmp_path / "set", [0, 1], part=part)
+    table(tmp_path / "set" / "data", [0, 1], part="extra")
+    assert (
+        layout_of("huggingface", tmp_path / "set").unread
+        == "data/extra*.parquet, dev*.parquet, species"
+    )
 
 
 def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
@@ -74,6 +75,32 @@ def test_the_plan_has_the_sizes_of_an_image_folder_and_opens_no_image(load, root
     assert study.dataset.num_test == 6
     assert study.plan()["small_view_size"].tolist() == [96], "3/7 of 224"
     assert sizes(load(folder, "dataset.image_size=64")) == (64, 24, 2)
+
+
+def test_spellings_of_one_class_are_noted(load, root):
+    """Names of a table that was typed by hand are classes of their own."""
+    dataset = f"name: imagefolder, root: {root}, val_fraction: 0.25"
+    assert not [note for note in load(dataset).notes if "spellings" in note]
+    for name in ("black bear", "Black_bear", "01", "1", "10", "B"):
+        (root / "train" / name).mkdir()
+        for i in range(4):
+            (root / "train" / name / f"{i}.png").touch()
+    [note] = [note for note in load(dataset).notes if "spellings" in note]
+    pairs = "01 and 1, B and b, Black_bear and black bear"
+    assert note == f"classes in {root} that may be spellings of one: {pairs}"
+
+
+@pytest.mark.parametrize(
+    ("times", "says"), [(16, ""), (1, "reach 4,095 at most: they use 16 of the 256 steps")]
+)
+def test_pictures_of_12_bits_in_16_are_noted(times, says, load, root):
+    """They are nearly black, in 16 steps of grey."""
+    levels = np.arange(4096, dtype=np.uint16).reshape(64, 64) * times
+    for path in [*root.rglob("*.JPEG")]:
+        path.unlink()
+        Image.fromarray(levels).save(path.with_suffix(".png"))
+    lines = plan_data(load(f"name: imagefolder, root: {root}, val_fraction: 0.25"))
+    assert [says in line for line in lines if "16 bits" in line] == [True] * bool(says)
 
 
 def test_a_plan_goes_without_the_folder_where_its_sizes_are_stated(load, tmp_path):

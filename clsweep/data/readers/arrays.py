@@ -30,11 +30,12 @@ from clsweep.data.sources import (
 from clsweep.display.numbers import setting
 from clsweep.errors import listed
 
+# Of each part, names of its images and of their classes. Of two that are held out the first counts
+# that has both.
 _NAMES = {
-    ("train", "images"): ("train_images", "x_train", "images"),
-    ("train", "labels"): ("train_labels", "y_train", "labels"),
-    ("test", "images"): ("test_images", "x_test", "val_images", "x_val"),
-    ("test", "labels"): ("test_labels", "y_test", "val_labels", "y_val"),
+    "train": (("train_images", "x_train", "images"), ("train_labels", "y_train", "labels")),
+    "test": (("test_images", "x_test"), ("test_labels", "y_test")),
+    "val": (("val_images", "x_val"), ("val_labels", "y_val")),
 }
 _LEVELS = 65535  # real numbers become so many steps of their range
 MAX_CHANNELS = 64
@@ -50,14 +51,16 @@ def arrays_layout(place: DataPlace) -> DataLayout:
     """
     root = place.root_folder
     headers = _headers(root)
-    keys = {
-        what: next((name for name in names if name in headers), "")
-        for what, names in _NAMES.items()
+    there = {
+        part: [next((name for name in names if name in headers), "") for names in both]
+        for part, both in _NAMES.items()
     }
-    if not keys["train", "images"]:
+    held_out = sorted((there["test"], there["val"]), key=lambda both: (not both[0], not all(both)))
+    keys = {"train": there["train"], "test": held_out[0]}
+    if not keys["train"][0]:
         expected = "an array train_images, x_train or images"
         raise layout_error(root, expected, listed(sorted(headers)))
-    images = {part: keys[part, "images"] for part in DATA_PARTS if keys[part, "images"]}
+    images = {part: keys[part][0] for part in DATA_PARTS if keys[part][0]}
     shapes = {part: _image_shape(root, name, headers[name]) for part, name in images.items()}
     if len(set(shapes.values())) > 1:
         expected = f"test images like those to train on, {shapes['train']}"
@@ -65,8 +68,7 @@ def arrays_layout(place: DataPlace) -> DataLayout:
     size, num_channels, dtype = shapes["train"]
     limits = _limits(f"{root}: {images['train']}", dtype, place.value_range)
     labels = {
-        part: _labels(root, images.get(part, ""), keys[part, "labels"], headers)
-        for part in DATA_PARTS
+        part: _labels(root, images.get(part, ""), keys[part][1], headers) for part in DATA_PARTS
     }
 
     def pixels(part: str, rows: range) -> np.ndarray:
@@ -74,10 +76,11 @@ def arrays_layout(place: DataPlace) -> DataLayout:
         array = array.reshape(len(rows), size, size, num_channels)
         return array if limits is None else _steps(root, images[part], array, rows, limits)
 
+    used = {name for part in images for name in keys[part]}
     sized = [(name, _file(root, name).stat().st_size) for name in sorted(headers)]
     return DataLayout(
         root=root, labels=labels, pixels=pixels,
-        unread=list_counts(Counter(headers.keys() - {keys[k] for k in keys if k[0] in images})),
+        unread=list_counts(Counter(headers.keys() - used)),
         describe=lambda: [f"{name} {stamp(_file(root, name))}" for name in sorted(headers)],
         digest=files_digest([*sized, (str(place.value_range), 0)]), image_size=size,
         name=lambda part, row: f"{root}: {images[part]}[{row}]", num_channels=num_channels,

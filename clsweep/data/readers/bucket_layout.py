@@ -16,7 +16,8 @@ from clsweep.catalog import Dataset
 from clsweep.data.buckets import INDEX, Bucket, Stored, file_of, listed_bucket
 from clsweep.data.image_files import SAMPLED_PICTURES
 from clsweep.data.locations import AbsentError, DataPlace
-from clsweep.data.readers.folders import composed, shown_names, without_thumbnails
+from clsweep.data.readers.companions import shown_names, without_companions
+from clsweep.data.readers.folders import composed, require_one_part, require_own_folders
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
@@ -106,6 +107,10 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
         full = {name.split("/", 2)[1] for name in paths[part] if by_class}
         if empty := sorted({*classes} - full):
             raise layout_error(f"{bucket.place}/{folder}{empty[0]}", "an image in it", "none")
+    require_one_part(bucket.place, paths["train"])
+    if by_class:
+        inside = [path.removeprefix("train/") for path in paths["train"]]
+        require_own_folders(f"{bucket.place}/train", inside)
     number = dict[str, int]()
     for path in paths["train"] if by_class else ():
         number.setdefault(composed(path.split("/", 2)[1]), len(number))
@@ -151,7 +156,7 @@ def _images_below(objects: Iterable[str], folder: str, by_class: bool) -> list[s
         and name.lower().endswith(IMAGE_SUFFIXES)
         and len(shown_names(parts := name.split("/"))) == len(parts)
     ]
-    return sorted(without_thumbnails(images), key=lambda name: name.split("/", depth))
+    return sorted(without_companions(images, depth), key=lambda name: name.split("/", depth))
 
 
 def _stamp(dataset: Dataset, place: DataPlace, objects: Mapping[str, Stored]) -> str:

@@ -11,17 +11,19 @@ import stat
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from clsweep.data.locations import DataPlace
+from clsweep.data.readers.companions import companion_word, shown_names, without_companions
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
     IMAGE_SUFFIXES,
     DataLayout,
+    classes_error,
     files_digest,
     layout_error,
     list_counts,
@@ -35,13 +37,19 @@ LABELS_TABLE = "labels.csv"
 _FILES = ("filename", "file_name", "file", "image", "path")
 _LABELS = ("label", "class", "target")
 _SPLITS = ("split", "subset", "partition")
-# What file managers and archives leave beside pictures: Synology's thumbnails, its and QNAP's bins
-# and snapshots, macOS's in zips, Windows' bin.
-_LEFTOVERS = {"@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot"}
-_LEFTOVERS |= {"__macosx", "$recycle.bin", "system volume information", "lost+found"}
-_LEFTOVERS |= {"thumbnails", "_thumbnails", "thumbs.db"}
-_THUMBNAILS = ("synophoto_thumb", "synofile_thumb", "synoindex_media")
-_THUMB = re.compile(r"(?<![a-z])thumb(nail)?s?(?![a-z])")  # of a picture, not a thumbtack
+_NO_CLASS = (
+    "",
+    "-1",
+    "-1.0",
+    "nan",
+    "<na>",
+)  # the last two are what Python writes where there is none
+
+# Folders that others name after the parts: to train on, and held out.
+_PART = re.compile(
+    r"(?<![a-z])((train(ing)?|trn|unlabell?ed)|(?:val(id(ation)?)?|test(ing)?|dev|eval(uation)?"
+    r"|hold-?out))(?![a-z])"
+)
 
 _Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
 
@@ -53,6 +61,7 @@ def folders_layout(place: DataPlace) -> DataLayout:
     if (root / LABELS_TABLE).is_file() and not is_by_class:
         return _of_table(root)
     classes, rows = scan_classes(root)
+    require_one_part(root, [path for _, path in rows["train"]])
     return _of_paths(root, rows, classes)
 
 
@@ -67,11 +76,31 @@ def flat_folder_layout(place: DataPlace) -> DataLayout:
         folders["test"] = root / held_out
     rows: _Rows = {}
     for part, folder in folders.items():
-        names = without_thumbnails(_below(folder))
+        names = without_companions(_below(folder))
         rows[part] = [(-1, str((folder / name).relative_to(root))) for name in names]
         if not rows[part]:
             raise layout_error(folder, f"{_AN_IMAGE} in it or below", "none")
+    require_one_part(root, [path for _, path in rows["train"]])
     return _of_paths(root, rows, ())
+
+
+def require_one_part(
+    place: object, paths: Iterable[str], instead: str = "images of one part alone"
+) -> None:
+    """RequestError where folders of images to train on differ by the word for a part alone, as
+    `train2017` and `val2017` do: images to score would be trained on.
+    """
+    inner = {os.path.dirname(path) for path in paths}
+    parts: dict[tuple[str, str], dict[bool, str]] = {}
+    for folder in sorted({*inner, *(str(above) for at in inner for above in Path(at).parents)}):
+        parent, name = os.path.split(folder)
+        if word := _PART.search(name.lower()):
+            rest = re.sub("[^a-z]", "", name.lower()[: word.start()] + name.lower()[word.end() :])
+            beside = parts.setdefault((parent, rest), {})
+            beside.setdefault(word[2] is not None, folder)
+            if len(beside) > 1:
+                expected = f"train/ and val/ or test/ in it, or {instead}"
+                raise layout_error(place, expected, listed(sorted(beside.values())))
 
 
 def _of_paths(root: Path, rows: _Rows, classes: tuple[str, ...], *beside: str) -> DataLayout:
@@ -101,22 +130,21 @@ def _of_paths(root: Path, rows: _Rows, classes: tuple[str, ...], *beside: str) -
 def _of_table(root: Path) -> DataLayout:
     """Images that ROOT/labels.csv names, each once, by their path below ROOT or by a name that no
     other has. Those of ROOT/val or ROOT/test are held out, as in `scan_classes`, or those whose
-    split the table calls so. An empty class is none.
+    split the table calls so. An empty class is none, and so is -1 or nan.
     """
     table, classes, splits = root / LABELS_TABLE, dict[str, str](), dict[str, str]()
     there, unread, parts_by = _below(root), Counter[str](), ""
-    names = Counter(map(os.path.basename, there))
-    known = {composed(n): n for n in there} | {
-        composed(last): n for n in there if names[last := os.path.basename(n)] == 1
-    }
+    pictures = without_companions(there)
+    known = {composed(n): n for n in there} | _by_own_name(there) | _by_own_name(pictures)
     for at, row in _lines(table):
-        names_of = [next((n for n in of if n in row), "") for of in (_FILES, _LABELS, _SPLITS)]
-        file, label, split = map(row.get, names_of)
-        unread = unread or Counter(f"column {name}" for name in row if name not in names_of)
+        names_of = [next((n for n in of if n in row), None) for of in (_FILES, _LABELS, _SPLITS)]
+        file, label, split = (None if name is None else row[name] for name in names_of)
+        others = (name or "without a name" for name in row if name not in names_of)
+        unread = unread or Counter(f"column {name}" for name in others)
         if file is None or label is None:
             expected = f"columns {' or '.join(_FILES)}, and {' or '.join(_LABELS)}"
             raise layout_error(table, expected, listed([*row]))
-        name = known.get(composed(os.path.normpath(file)), "")
+        name = known.get(composed(os.path.normpath(file.replace("\\", "/"))), "")
         if not name or name in classes:
             raise layout_error(at, "an image once" if name else f"one image below {root}", file)
         if split is not None and split.lower() not in ("train", *HELD_OUT):
@@ -125,20 +153,42 @@ def _of_table(root: Path) -> DataLayout:
             )
         parts_by = f"column {names_of[2]} of {LABELS_TABLE}" if names_of[2] else ""
         splits[name] = name.partition("/")[0] if split is None else split.lower()
-        classes[name] = label
-    if missing := [name for name in without_thumbnails(there) if name not in classes]:
+        classes[name] = "" if label.lower() in _NO_CLASS else label
+    if missing := [name for name in pictures if name not in classes]:
         raise layout_error(table, f"all images below {root}", f"none of {listed(missing)}")
-    number = {label: i for i, label in enumerate(sorted({*classes.values()} - {""}))}
+    _require_classes(table, names := sorted({*classes.values()} - {""}))
+    number = {label: i for i, label in enumerate(names)}
     held_out = next((name for name in HELD_OUT if name in splits.values()), None)
     is_split = held_out and "train" in splits.values()
+    if parts_by and "train" not in splits.values():
+        raise layout_error(table, f"train in {parts_by.partition(' of ')[0]}", held_out)
     parts = {"train": "train", held_out: "test"}
     rows: _Rows = {part: [] for part in DATA_PARTS}
     for name in filter(classes.__contains__, there):
         if part := parts.get(splits[name]) if is_split else "train":
             rows[part].append((number.get(classes[name], -1), name))
+    if not parts_by:
+        instead = f"a column {_SPLITS[0]} in {LABELS_TABLE}"
+        require_one_part(root, [path for _, path in rows["train"]], instead)
     layout = _of_paths(root, rows, tuple(number), LABELS_TABLE)
     unread_too = ", ".join(filter(None, [layout.unread, list_counts(unread)]))
     return replace(layout, unread=unread_too, parts_by=parts_by if is_split else "")
+
+
+def _by_own_name(paths: Sequence[str]) -> dict[str, str]:
+    """The paths whose last name no other one has, by that name."""
+    names = Counter(map(os.path.basename, paths))
+    return {composed(last): path for path in paths if names[last := os.path.basename(path)] == 1}
+
+
+def _require_classes(table: Path, labels: Sequence[str]) -> None:
+    """RequestError for targets of a regression: numbers, of which some are not whole."""
+    try:
+        parts = [label for label in labels if float(label) % 1]
+    except ValueError:
+        return
+    if parts:
+        raise classes_error(table, parts[0], names=", or names")
 
 
 def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
@@ -163,15 +213,14 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
     used = {*beside, *(path for part in rows for _, path in rows[part])}
     others = Counter[str]()
     for at, inside, names in os.walk(root):
-        inside[:] = _visible(inside)
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
         below = os.path.relpath(at, root).removeprefix(".")
         top = f"{below.partition('/')[0]}/" if below else ""
         leftover = next((f"{name}/" for name in below.split("/") if not shown_names([name])), "")
-        unread = (name for name in _visible(names) if os.path.join(below, name) not in used)
-        kinds = (
-            f"*{'thumb*' * _is_thumb(f'{below}/{name}')}{Path(name).suffix}" for name in unread
-        )
-        others.update(f"{leftover or top}{kind}" for kind in kinds)
+        for path in (os.path.join(below, name) for name in names if not name.startswith(".")):
+            if path not in used:
+                word = companion_word(path)
+                others[f"{leftover or top}*{f'{word}*' * bool(word)}{Path(path).suffix}"] += 1
     return list_counts(others)
 
 
@@ -186,7 +235,8 @@ def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
     if not (is_folder := _is_folder(root)) or not _is_folder(root / "train"):
         other = f"a folder without train/: {listed(_folders(root))}" if is_folder else ""
         given = other or "no such folder"
-        raise layout_error(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
+        expected = f"train/CLASS/*.jpg and val/ or test/ likewise, or {LABELS_TABLE}"
+        raise layout_error(root, expected, given)
     train = _classes(root / "train")
     held_out = _held_out(root)
     if held_out is None and len(folders := _folders(root)) > 1:  # one that is called otherwise
@@ -196,6 +246,7 @@ def scan_classes(root: Path) -> tuple[tuple[str, ...], _Rows]:
         raise layout_error(root / str(held_out), "classes that train/ has", listed(unknown))
     if len(train) < 2:
         raise layout_error(root / "train", "at least 2 class folders", listed(list(train)))
+    require_own_folders(root / "train", [path for paths in train.values() for path in paths])
     number = {name: i for i, name in enumerate(train)}
     rows = {
         part: [(number[c], f"{folder}/{path}") for c, paths in paths_of.items() for path in paths]
@@ -212,8 +263,9 @@ def _classes(folder: Path) -> dict[str, list[str]]:
     """The images of each class, by paths from the folder."""
     names = [name for name in _names(folder) if _is_folder(folder / name)]
     if not names:
-        raise layout_error(folder, "a folder of images for each class", "none")
-    inside = {name: without_thumbnails(_below(folder / name)) for name in names}
+        given = f"none: else {LABELS_TABLE} beside {folder.name}/ may name the class of each"
+        raise layout_error(folder, "a folder of images for each class", given)
+    inside = {name: without_companions(_below(folder / name)) for name in names}
     if empty := [name for name, files in inside.items() if not files]:
         others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
         raise layout_error(folder / empty[0], f"{_AN_IMAGE} in it or below", f"none{others}")
@@ -221,6 +273,17 @@ def _classes(folder: Path) -> dict[str, list[str]]:
     for name, files in inside.items():
         classes.setdefault(composed(name), []).extend(f"{name}/{file}" for file in files)
     return classes
+
+
+def require_own_folders(place: object, paths: Sequence[str]) -> None:
+    """RequestError where a class has a folder of another one's name, as where an archive holds its
+    content twice. `paths` begin with their class.
+    """
+    classes = {path.partition("/")[0] for path in paths}
+    for folders in (path.split("/")[:-1] for path in paths):
+        if len(folders) > 1 and folders[1] in classes - {folders[0]}:
+            given = f"{folders[0]}/{folders[1]} beside {folders[1]}"
+            raise layout_error(place, "a folder for each class", given)
 
 
 def composed(name: str) -> str:
@@ -262,42 +325,6 @@ def _names(folder: Path) -> list[str]:
         return shown_names(os.listdir(folder))
     except OSError as error:
         _refuse(error)
-
-
-def _visible(names: Sequence[str]) -> list[str]:
-    """Sorted, without those that begin with a dot."""
-    return sorted(name for name in names if not name.startswith("."))
-
-
-def shown_names(names: Sequence[str]) -> list[str]:
-    """Those that are `_visible`, without what file managers and archives leave."""
-    return [
-        name
-        for name in _visible(names)
-        if name.lower() not in _LEFTOVERS and not name.lower().startswith(_THUMBNAILS)
-    ]
-
-
-def without_thumbnails(paths: Sequence[str]) -> list[str]:
-    """Without thumbnails of pictures among them: `0_thumb.png` or `thumbs/0.jpg` beside `0.png`.
-    A picture called so that no other belongs to stays: it may show a thumb.
-    """
-    pictures = {path.lower() for path in paths if not _is_thumb(path)}
-    pictures |= {os.path.splitext(path)[0] for path in pictures}
-
-    def shows_another(path: str) -> bool:
-        *folders, name = path.lower().split("/")
-        above = [folder for folder in folders if not _THUMB.fullmatch(folder)]
-        stem = os.path.splitext(name)[0]
-        cuts = [at.span() for at in re.finditer(rf"{_THUMB.pattern}|[-_. ]", stem)]
-        names = [stem, *(stem[:start] for start, _ in cuts), *(stem[end:] for _, end in cuts)]
-        return any("/".join([*above, each]) in pictures for each in names)
-
-    return [path for path in paths if not _is_thumb(path) or not shows_another(path)]
-
-
-def _is_thumb(path: str) -> bool:
-    return _THUMB.search(path.lower()) is not None
 
 
 def _refuse(error: OSError) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -158,6 +159,9 @@ def _paths(root: Path) -> tuple[dict[str, list[Path]], Counter[str]]:
         given = listed(sorted(splits) or sorted(path.name for path in root.iterdir()))
         raise layout_error(root, f"{expected}, with a split train", given)
     others = Counter(f"split {name}" for name in splits if name not in ("train", test))
+    read = {path for paths in splits.values() for path in paths}
+    unread = (str(at.relative_to(root)) for at in root.rglob("*.parquet") if at not in read)
+    others.update(re.split("[-.]", at)[0] + "*.parquet" for at in unread if at[0] != ".")
     return {"train": splits["train"], "test": splits[test] if test else []}, others
 
 

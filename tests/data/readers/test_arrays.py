@@ -137,6 +137,19 @@ def test_classes_are_the_numbers_that_occur(tmp_path):
     assert actual.unread == "y_test"
 
 
+def test_images_have_the_classes_of_their_own_part(tmp_path):
+    """Those of x_val were taken for those of x_test, which the authors keep to themselves."""
+    labels, root = np.arange(60) % 3, tmp_path / "set.npz"
+    parts = {"x_train": noise(60, 8, 8), "y_train": labels, "x_test": noise(6, 8, 8)}
+    np.savez(root, **parts, y_val=labels[:6])
+    actual = layout_of("arrays", root)
+    assert (actual.labels["test"].tolist(), actual.unread) == ([-1] * 6, "y_val")
+    np.savez(root, **parts, x_val=noise(6, 8, 8), y_val=labels[:6])
+    actual = layout_of("arrays", root)
+    assert (actual.labels["test"].tolist(), actual.unread) == ([0, 1, 2] * 2, "x_test")
+    assert actual.name("test", 0) == f"{root}: x_val[0]"
+
+
 @pytest.mark.parametrize("name", ["images", "labels"])
 def test_a_damaged_archive_is_refused(name, tmp_path):
     root = tmp_path / "set.npz"

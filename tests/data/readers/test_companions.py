@@ -1,0 +1,77 @@
+"""Masks and thumbnails beside pictures, as sets of pictures have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clsweep.catalog import DATASET
+from clsweep.data.locations import DataPlace
+from clsweep.data.sources import dataset_layout
+from tests.data.bucket_files import write_images
+from tests.data.own import layout_of
+
+# Of a kind of data set: a picture, and what belongs to it.
+SETS = {
+    "COVID-19 radiography": ("train/{}/images/{}-1.png", "train/{}/masks/{}-1.png"),
+    "breast ultrasound": ("train/{}/{} (1).png", "train/{}/{} (1)_mask_1.png"),
+    "class/masks": ("train/{}/{}1.jpg", "train/{}/Masks/{}1.png"),
+    "thumbs beside images": ("train/{}/images/{}1.jpg", "train/{}/thumbs/{}1.jpg"),
+    "brain MRI": ("kaggle_3m/TCGA_{}/{}_1.tif", "kaggle_3m/TCGA_{}/{}_1_mask.tif"),
+    "pets": ("images/{}_{}.jpg", "annotations/trimaps/{}_{}.png"),
+    "VOC": ("JPEGImages/{}{}.jpg", "SegmentationClass/{}{}.png"),
+    "ISIC": ("ISIC_{}{}.jpg", "ISIC_{}{}_superpixels.png"),
+    "CUB": ("images/001.{}/{}.jpg", "segmentations/001.{}/{}.png"),
+    "masks of another end": ("images/{}/{}.jpg", "masks/{}/{}_mask.png"),
+}
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("kind", SETS)
+def test_masks_beside_pictures_are_no_images(kind, scheme, tmp_path):
+    picture, beside = SETS[kind]
+    name = "imagefolder" if picture.startswith("train/") else "imagefiles"
+    pictures = [picture.format(c, c) for c in ("ant", "bee")]
+    root = write_images(tmp_path / "set", *pictures, *(beside.format(c, c) for c in ("ant", "bee")))
+    place = DataPlace(root=f"{scheme}{root}")
+    layout = dataset_layout(DATASET[name], place)
+    assert [layout.name("train", row) for row in range(2)] == [
+        f"{place.root}/{p}" for p in pictures
+    ]
+    assert len(layout.labels["train"]) == 2
+    if not scheme:
+        assert layout.unread.startswith("2 ")
+        assert f"*{Path(beside).suffix}" in layout.unread
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train/with_mask/0.png", "train/without_mask/0.png"),
+        ("train/mask/0.png", "train/no_mask/0.png"),
+        ("train/images/0.png", "train/masks/0.png"),  # classes, whatever they are called
+        ("train/a/sunset_mask.png", "train/b/sunset.png"),
+        ("train/a/0-with-mask.png", "train/a/0.png", "train/b/0.png"),
+        ("train/a/segment_0.png", "train/a/0.png", "train/b/0.png"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_pictures_of_masks_are_images(names, scheme, tmp_path):
+    root = write_images(tmp_path / "set", *names)
+    layout = dataset_layout(DATASET["imagefolder"], DataPlace(root=f"{scheme}{root}"))
+    assert len(layout.labels["train"]) == len(names)
+
+
+def test_a_table_needs_no_masks_and_may_name_them(tmp_path):
+    names = [f"images/{c}.png" for c in "abcd"]
+    masks = [f"masks/{c}.png" for c in "abcd"]
+    root = write_images(tmp_path / "set", *names, *masks)
+    rows = [f"{Path(name).name},{i % 2}" for i, name in enumerate(names)]  # by their own names
+    (root / "labels.csv").write_text("\n".join(["filename,label", *rows]))
+    layout = layout_of("imagefolder", root)
+    assert (len(layout.labels["train"]), layout.unread) == (4, "4 masks/*masks*.png")
+    rows = [f"{name},{i % 2}" for i, name in enumerate([*names, *masks])]
+    (root / "labels.csv").write_text("\n".join(["filename,label", *rows]))
+    assert np.bincount(layout_of("imagefolder", root).labels["train"]).tolist() == [4, 4]
