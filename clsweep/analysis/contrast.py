@@ -23,9 +23,10 @@ from clsweep.analysis.holm import holm, holm_steps
 from clsweep.analysis.image_intervals import TrialHits, stack_effects
 from clsweep.analysis.mean_tests import difference_parts, noises_of_one_run
 from clsweep.analysis.noise import Noise, Parts, noise_of, satterthwaite
+from clsweep.analysis.read_sweeps import scores_and_failures
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
 from clsweep.analysis.score_table import rounding
-from clsweep.analysis.sweep import ANYWHERE, LABEL_KEYS, Sweep, counted_alike
+from clsweep.analysis.sweep import ANYWHERE, LEFT_OUT, Sweep, counted_alike
 from clsweep.display.numbers import setting_column
 
 CONTRAST_COLUMNS = with_notes(
@@ -74,18 +75,25 @@ class Contrast:
 
 
 def scored_by(
-    sweep: Sweep, trials: pd.DataFrame, metric: str, hits: TrialHits | None = None
+    sweep: Sweep,
+    trials: pd.DataFrame,
+    metric: str,
+    hits: TrialHits | None = None,
+    *,
+    sign: float = 1.0,
+    limits: tuple[float, float] = ANYWHERE,
 ) -> Sweep:
-    """The same configurations with another column of their finished trials as the score, larger
-    first; failed ones have none. `hits` are those of that column.
+    """The same configurations with another column of their trials as the score, failed ones left
+    out. `hits` are those of that column, `sign` and `limits` as a `Sweep` has them.
     """
-    own = trials[(trials["objective"] == sweep.objective) & (trials["status"] == "finished")]
-    table = own.reindex(columns=[*LABEL_KEYS, metric])
-    table = table.pivot(index="config", columns="seed", values=metric)
-    scores = table.reindex(index=sweep.configs, columns=sweep.seeds).to_numpy(dtype=float)
-    failed = np.zeros(scores.shape, dtype=bool)
-    rescored = replace(sweep, scores=scores, failed=failed, sign=1.0, limits=ANYWHERE, hits=hits)
-    return replace(rescored, failed_level=np.nan, fresh={})
+    own = trials[(trials["objective"] == sweep.objective) & trials["seed"].isin(sweep.seeds)]
+    values = own.reindex(columns=[metric])[metric]
+    rows = pd.Index(sweep.configs).get_indexer(own["config"])
+    columns = pd.Index(sweep.seeds).get_indexer(own["seed"])
+    how: dict[str, Any] = {"shape": sweep.scores.shape, "sign": sign, "limits": limits}
+    read = scores_and_failures(values, own["status"], rows, columns, **how)
+    left_out: dict[str, Any] = {"failed_as": LEFT_OUT, "failed_level": np.nan}
+    return replace(sweep, sign=sign, hits=hits, fresh={}, **read, **left_out)
 
 
 def _at(values: Mapping[str, Any]) -> str:
@@ -214,7 +222,8 @@ def _evidence(named_contrast: Contrast, sweeps: Sequence[Sweep]) -> _Estimate:
         if not rows.any():
             return _nothing(note(Reason.NO_SETTING, at=_at(at).removeprefix(" at ")).of(name))
         if lost := int((rows & ~sweep.alive).sum()):
-            return _nothing(note(Reason.OPEN_SETTINGS, lost=lost, configs=int(rows.sum())).of(name))
+            why = note(Reason.OPEN_SETTINGS, lost=lost, configs=int(rows.sum())).of(name)
+            return _Estimate(Evidence(np.nan), 0, why, tuple(x.of(name) for x in sweep.failures))
         own = weights.setdefault(name, np.zeros(len(rows)))
         own += np.where(rows, sign / rows.sum(), 0.0)
     rows_of = {name: np.flatnonzero(own) for name, own in weights.items() if own.any()}

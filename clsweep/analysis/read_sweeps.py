@@ -187,7 +187,15 @@ class _Options:
                 for name in swept
                 if encloses(self.bounds.get(name), settings[name], scales[name])
             },
-            **self._scored(group, rows, columns),
+            **scores_and_failures(
+                group[self.metric],
+                group["status"],
+                rows,
+                columns,
+                shape=(len(configs), len(seeds)),
+                sign=self.sign,
+                limits=self.limits,
+            ),
             constants={
                 name: group[name].iloc[0]
                 for name in self.every
@@ -195,25 +203,36 @@ class _Options:
             },
         )
 
-    def _scored(self, group: pd.DataFrame, rows: Any, columns: Any) -> dict[str, Any]:
-        """`scores`, `failed` and `limits` of a `Sweep`."""
-        status = group["status"].to_numpy(dtype=object)
-        score = pd.to_numeric(group[self.metric]).to_numpy(dtype=float, na_value=np.nan)
-        # A failed trial's leftover value and an infinity are no score. Nor is what the other trials
-        # of a configuration reached of which one was stopped: they would stand for it.
-        finite, ended = np.isfinite(score), status == "finished"
-        ended &= ~np.isin(rows, rows[status == "stopped"])
-        is_failed = status == "failed"
-        if finite.any():  # else an objective that does not have this metric
-            is_failed |= ended & ~finite
-        scored = ended & finite
-        scores = np.full((rows.max() + 1, columns.max() + 1), np.nan)
-        scores[rows[scored], columns[scored]] = self.sign * score[scored]
-        failed = np.zeros(scores.shape, dtype=bool)
-        failed[rows[is_failed], columns[is_failed]] = True
-        is_within = np.array_equal(np.clip(score[scored], *self.limits), score[scored])
-        limits = self.limits if is_within else ANYWHERE
-        return {"scores": scores, "failed": failed, "limits": limits}
+
+def scores_and_failures(
+    values: pd.Series[Any],
+    statuses: pd.Series[Any],
+    rows: NDArray[Any],
+    columns: NDArray[Any],
+    *,
+    shape: tuple[int, int],
+    sign: float,
+    limits: tuple[float, float],
+) -> dict[str, Any]:
+    """`scores`, `failed` and `limits` of the `Sweep` of an objective, by the values of a metric:
+    those of its trials, at these rows and columns.
+    """
+    status = statuses.to_numpy(dtype=object)
+    score = pd.to_numeric(values).to_numpy(dtype=float, na_value=np.nan)
+    # A failed trial's leftover value and an infinity are no score. Nor is what the other trials
+    # of a configuration reached of which one was stopped: they would stand for it.
+    finite, ended = np.isfinite(score), status == "finished"
+    ended &= ~np.isin(rows, rows[status == "stopped"])
+    is_failed = status == "failed"
+    if finite.any():  # else an objective that does not have this metric
+        is_failed |= ended & ~finite
+    scored = ended & finite
+    scores = np.full(shape, np.nan)
+    scores[rows[scored], columns[scored]] = sign * score[scored]
+    failed = np.zeros(scores.shape, dtype=bool)
+    failed[rows[is_failed], columns[is_failed]] = True
+    is_within = np.array_equal(np.clip(score[scored], *limits), score[scored])
+    return {"scores": scores, "failed": failed, "limits": limits if is_within else ANYWHERE}
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:

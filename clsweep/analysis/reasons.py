@@ -35,7 +35,7 @@ TEXTS = {
     "NO_SETTING": "no setting has {at}",
     "NO_VALUE": "no trial has {metric}",
     "SAME_SETTINGS": "the same settings are added and subtracted",
-    "OPEN_SETTINGS": "{lost} of {configs} settings have no score yet",
+    "OPEN_SETTINGS": "{lost} of {configs} settings have no score",
     "NOBODY_COMPETES": "no objective to compare",
     "YARDSTICKS": "scored by different yardsticks: {a} against {b}",
     "OTHER_METRIC": "the metric is {a} in one study and {b} in the other",

@@ -93,7 +93,7 @@ class Param:
             )
             if isinstance(value, bool) if self.kind == "bool" else is_choice:
                 return cast(Value, value)
-            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}{self._beyond(value)}")
         if self.kind == "numbers":
             return self._numbers(value)
         if self.kind == "names":
@@ -105,6 +105,12 @@ class Param:
         if not self.low <= number <= self.high or (self.low_open and number == self.low):
             raise ValueError(f"expected a value in {self.bounds}, given {value!r:.80}")
         return number
+
+    def _beyond(self, value: object) -> str:
+        """`. Of another library: timm/x`: how a name stands that the catalog does not know."""
+        names = [text.replace("NAME", str(value)) for text in self.beyond if "/NAME" in text]
+        fit = [name for name in names if re.fullmatch(self.pattern, name)]
+        return f". Of another library: {', '.join(fit)}" if fit else ""
 
     def _numbers(self, value: object) -> str:
         single = replace(self, kind="float")

@@ -155,8 +155,10 @@ class ResultsOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullResultsOptions(ResultsOptions):
-    """The same where every option of it may be given."""
+class ScoredImagesOptions(ResultsOptions):
+    """The same with axes and failed trials, of commands whose intervals are for the scored images
+    whatever is asked.
+    """
 
     scales: Annotated[
         list[str] | None,
@@ -168,6 +170,12 @@ class FullResultsOptions(ResultsOptions):
     failed: Annotated[
         Failed, option("--failed", "what failed trials count as: the worst score, a guess, nothing")
     ] = "worst"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullResultsOptions(ScoredImagesOptions):
+    """The same where every option of it may be given."""
+
     images: Annotated[
         ImagesFor, option("--images", "intervals for new images, or for the ones that were scored")
     ] = "new"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from time import strftime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +17,7 @@ from clsweep.cli.options import (
     ResultsOptions,
     ResultsPath,
     ResultsPaths,
+    ScoredImagesOptions,
     Trust,
     Within,
     argument,
@@ -154,7 +156,7 @@ def sensitivity(
     paths: ResultsPaths,
     objectives: Annotated[list[str] | None, option("--objective -o", "only these")] = None,
     *,
-    reading: FullResultsOptions,
+    reading: ScoredImagesOptions,
     style: OutputOptions,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
@@ -169,13 +171,20 @@ def sensitivity(
 
 
 def _next(results: Results, reading: ResultsOptions, paths: Sequence[str], name: str) -> str:
-    """The command to type next: of a search its importances, as it says nothing of the space."""
+    """The command to type next, of the scored images: of a search its importances, as it says
+    nothing of the space.
+    """
+    reading = replace(reading, images="new")
     return reading.command("importance" if results.data.unmeasured else name, paths)
 
 
 @with_groups
 def importance(
-    paths: ResultsPaths, within: Within = None, *, reading: FullResultsOptions, style: OutputOptions
+    paths: ResultsPaths,
+    within: Within = None,
+    *,
+    reading: ScoredImagesOptions,
+    style: OutputOptions,
 ) -> None:
     """Which hyperparameter matters to a search (tpe, gp, asha), and where it may be set."""
     from clsweep.cli.statistic_tables import print_statistic
@@ -227,7 +236,7 @@ def optimum(
     of: Annotated[str | None, option("--of PARAM", "the one whose best value may move")] = None,
     by: Annotated[str | None, option("--by PARAM", "the one along which it may")] = None,
     *,
-    reading: FullResultsOptions,
+    reading: ScoredImagesOptions,
     style: OutputOptions,
 ) -> None:
     """Does the best value of a hyperparameter move with another one: the shift, with an interval.

@@ -124,7 +124,7 @@ def _measured(frame: pd.DataFrame) -> list[str]:
 
 def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     """Notes on rows that the table lacks, and on scores that do not compare."""
-    frame = results.confirm(top=top)
+    frame, by = results.confirm(top=top), (results.data.metric, results.data.mode)
     notes = [CONFIRMED_ON_TEST] if results.tables.score_on == "test" else []
     is_tested = not notes and f"test_{results.data.metric}" in {f.name for f in test_fields()}
     if is_tested and frame["fresh"].notna().any() and frame["test"].isna().all():
@@ -138,10 +138,10 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     notes += [
         f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} configurations left "
         "out, not finished on all seeds of the study"
-        for ranking in ranking_of(results.tables, results.data.metric, results.data.mode)
+        for ranking in ranking_of(results.tables, *by)
         if (left_out := ranking.num_left_out)
     ]
     notes += version_notes(results.tables.versions)
-    if missing := unconfirmed(results.tables, top):
+    if missing := unconfirmed(results.tables, top, by=by):
         notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
     return notes

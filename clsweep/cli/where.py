@@ -40,6 +40,8 @@ _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
 _FUNCTIONS = {"abs": np.abs, "exp": np.exp, "sqrt": np.sqrt}
 _FUNCTIONS |= {"log": np.log, "log2": np.log2, "log10": np.log10}
 _MISSING = {"isna": True, "isnull": True, "notna": False, "notnull": False}
+_NO_VALUE = ".isna() or .notna() of a column"
+_CONSTANTS = {"true": "True", "false": "False", **dict.fromkeys(("null", "nan", "na"), _NO_VALUE)}
 _TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _WORDS = {"&": "and", "|": "or"}  # of pandas, which binds them as loosely
 
@@ -63,7 +65,7 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
     except Exception as error:  # whatever a comparison raises
         reason, bare = first_line(error), _TEXTS.sub("", plain)
         if isinstance(error, SyntaxError):
-            reason = error.msg
+            reason = f"{error.msg}: expected a condition, as in {EXAMPLE}"
         signs = (name for name in map(str, frame) if _quoted(name) != name)
         if meant := [x for x in signs if re.search(rf"(?<!\w){re.escape(x)}(?!\w)", bare)]:
             reason = f"expected backticks, as in {_quoted(max(meant, key=len))}"
@@ -185,19 +187,45 @@ class _Condition:
 
 
 def _of_one_type(left: _Operand, right: _Operand) -> tuple[_Operand, _Operand]:
-    """A text beside dates is one, and beside numbers a number."""
-    if isinstance(left, str) and isinstance(right, pd.Series):
+    """A text beside dates is one, and beside numbers a number. A number is equal to no text, and so
+    selects nothing, or all: it is refused.
+    """
+    if not isinstance(left, pd.Series) and isinstance(right, pd.Series):
         return _of_one_type(right, left)[::-1]
     if not isinstance(left, pd.Series) or not isinstance(right, str):
+        _require_one_kind(left, right)
         return left, right
     if pd.api.types.is_datetime64_any_dtype(left):
         return left, pd.Timestamp(right).tz_localize(left.dt.tz)
     if not pd.api.types.is_numeric_dtype(left):
         return left, right
+    if pd.api.types.is_bool_dtype(left):
+        raise ValueError(f"expected True or False, given {right!r:.80}")
     try:
         return left, float(right)
     except ValueError:
         raise ValueError(f"expected a number, given {right!r:.80}") from None
+
+
+def _require_one_kind(left: _Operand, right: _Operand) -> None:
+    """Raises ValueError for a column of texts or dates beside numbers or truth values."""
+    for one, other in ((left, right), (right, left)):
+        kind = _in_quotes(one)
+        is_number = isinstance(other, bool | int | float) or (
+            isinstance(other, pd.Series) and pd.api.types.is_numeric_dtype(other)
+        )
+        if kind and is_number:
+            given = f"column {other.name!r}" if isinstance(other, pd.Series) else other
+            raise ValueError(f"expected a {kind} in quotes, given {given!s:.80}")
+
+
+def _in_quotes(value: _Operand) -> str:
+    """What a value stands in quotes for beside this column; empty beside numbers and mixtures."""
+    if not isinstance(value, pd.Series) or value.isna().all():
+        return ""
+    if isinstance(value.dtype, pd.StringDtype):
+        return "text"
+    return "date" if pd.api.types.is_datetime64_any_dtype(value) else ""
 
 
 def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -221,8 +249,10 @@ def _text(node: ast.AST) -> str:
 
 
 def _no_column(name: str, frame: pd.DataFrame) -> str:
-    if frame.isin([name]).to_numpy().any():
+    if frame.astype(object).isin([name]).to_numpy().any():
         return f'no column {name!r:.80}. A text stands in quotes: "{name:.80}"'
+    if meant := _CONSTANTS.get(name.lower()):
+        return f"no column {name!r}. Did you mean {meant}?"
     columns = [str(column) for column in frame.columns]
     quoted = [*map(_quoted, columns)]
     more = f" and {len(quoted) - MOST_NAMED} more" if len(quoted) > MOST_NAMED else ""

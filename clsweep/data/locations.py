@@ -141,5 +141,6 @@ def missing_data_message(name: str, root: Path, reason: str) -> str:
     return (
         f"{name}: expected its files in {data_folder(name, root).absolute()}: {reason}. "
         f"{layout}{fetch} another folder with --set dataset.root=FOLDER, "
-        "or use the embedded data with --set dataset.name=digits."
+        "or use the embedded data with --set dataset.name=digits (where data sets are a factor, "
+        "with --set 'factors.dataset=[digits]')."
     )

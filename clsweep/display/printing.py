@@ -230,10 +230,7 @@ def print_table(
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow([spreadsheet(str(name)) for name in keys])
         for row in rows:
-            cells = [row[key] for key in keys]
-            values = [
-                float(v) if isinstance(v, float) and math.isinf(v) else _jsonable(v) for v in cells
-            ]
+            values = [_plain(row[key]) for key in keys]
             writer.writerow(["" if value is None else spreadsheet(value) for value in values])
         return []
     if format is not Format.table and keys:
@@ -389,12 +386,21 @@ def screen_width() -> int:
     return console.width if console.is_terminal or "COLUMNS" in os.environ else PAGE_WIDTH
 
 
-def _jsonable(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """A cell for programs; None where there is none."""
     if hasattr(value, "item"):
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and math.isnan(value):
         return None
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+def _jsonable(value: Any) -> Any:
+    """A cell of JSON, which has no infinity: a text that Python, pandas and JavaScript read so."""
+    value = _plain(value)
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def print_hints(

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from clsweep.analysis import contrast as analysis
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import LABEL_KEYS, Sweep, as_far_as_levels
+from clsweep.analysis.sweep import (
+    ANYWHERE,
+    CHANCE,
+    LABEL_KEYS,
+    WORST,
+    Sweep,
+    as_far_as_levels,
+    worst_score,
+)
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import interval, known, num_of, number
@@ -24,7 +34,7 @@ from clsweep.statistics.pair_sentences import needed
 from clsweep.statistics.report_objects import Figure, Sentences, Unresolved, described
 from clsweep.statistics.statistic import Column, Statistic, p_of
 from clsweep.sweeps.notes import cause, records_of, status_text
-from clsweep.sweeps.study_data import StudyData, contrasts_with
+from clsweep.sweeps.study_data import StudyData, contrasts_with, known_mode
 
 NO_ROOM = "no room for the published"
 OUTCOMES = {"shown": "shown", "equivalent": "within the margin", "excluded": "less than published"}
@@ -70,10 +80,25 @@ def sweeps_by(data: StudyData, metric: str) -> tuple[Sweep, ...]:
     """The sweeps of a study with any metric as their score."""
     if metric == data.metric:
         return data.spaces
-    return tuple(
-        analysis.scored_by(sweep, data.trials, metric, data.hits.get(metric))
-        for sweep in data.spaces
-    )
+    return tuple(_rescored(sweep, data, metric) for sweep in data.spaces)
+
+
+def _rescored(sweep: Sweep, data: StudyData, metric: str) -> Sweep:
+    """A sweep by another metric. Failed trials count as they do by the study's own; where nothing
+    says which values of it are bad, or what a guess has, they are left out.
+    """
+    mode, hits = known_mode(metric), data.hits.get(metric)
+    limits = METRIC[metric].limits if metric in METRIC else ANYWHERE
+    sign = -1.0 if mode == "min" else 1.0
+    scored = analysis.scored_by(sweep, data.trials, metric, hits, sign=sign, limits=limits)
+    level = np.nan
+    if sweep.failed_as == WORST and mode:
+        level = worst_score([scored])
+    elif sweep.failed_as == CHANCE and {metric, data.metric} <= set(METRIC):
+        guesses = [METRIC[name].guesses for name in (metric, data.metric)]
+        level = sweep.failed_level * guesses[0] / guesses[1] if all(guesses) else np.nan
+    counted = scored.counted_at(level)
+    return replace(counted, failed_as=sweep.failed_as) if counted is not scored else scored
 
 
 def outcome(row: Row) -> str:

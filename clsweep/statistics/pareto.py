@@ -135,8 +135,8 @@ def _second_metric(data: StudyData, metric: str) -> _SecondOf:
     limits = METRIC[metric].limits if metric in METRIC else ANYWHERE
 
     def of(sweep: Sweep) -> Mapping[str, Array]:
-        rescored = scored_by(sweep, data.trials, metric, data.hits.get(metric))
-        levels = config_levels(replace(rescored, limits=limits))
+        hits = data.hits.get(metric)
+        levels = config_levels(scored_by(sweep, data.trials, metric, hits, limits=limits))
         names = {"score": "second", "low": "second_low", "high": "second_high"}
         columns = {name: levels[column] for column, name in names.items()}
         return columns | {"cost": sign * levels["score"]}

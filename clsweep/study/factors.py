@@ -173,12 +173,21 @@ def _level_errors(document: Document) -> Iterator[str]:
         for number, (label, level) in enumerate(zip(labels, levels, strict=True)):
             at: Keys = ("factors", name, number)
             if not isinstance(label, str) or not _LABEL.fullmatch(label):
-                expected = "letters, digits, '.', '_' and '-' only"
-                yield document.error(at, f"label: expected {expected}, given {label!r}")
+                expected = f"expected letters, digits, '.', '_' and '-' only, given {label!r}"
+                yield document.error(at, f"label: {expected}{_label_hint(level, label)}")
             elif label in labels[:number]:
                 yield document.error(at, f"{label} stands twice; give each a label")
             if isinstance(level, dict):
                 yield from _option_errors(document, at, level)
+
+
+def _label_hint(level: Any, label: Any) -> str:
+    """A level with a label that it may have, as one of an encoder of another library."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", str(label)).lstrip("._-")
+    if not (isinstance(label, str) and slug):
+        return ""
+    name = level if isinstance(level, str) else level["name"]
+    return f". Give it one: {{name: {name}, label: {slug}}}"
 
 
 def _option_errors(document: Document, at: Keys, level: Mapping[str, Any]) -> Iterator[str]:
@@ -219,7 +228,9 @@ def _conflicts(document: Document) -> Iterator[str]:
             for name in decided & {*(section if isinstance(section, dict) else ())}:
                 yield document.error((*at, kind, name), f"expected in factors.encoder {alone}")
     if "dataset" in factors and "name" in tree.get("dataset", {}):
-        yield document.error(("dataset", "name"), f"expected in factors.dataset {alone}")
+        name = tree["dataset"]["name"]
+        advice = f"{alone}. Of {name!s:.80} alone: factors.dataset=[{name!s:.80}]"
+        yield document.error(("dataset", "name"), f"expected in factors.dataset {advice}")
 
 
 def level_label(level: Any) -> Any:

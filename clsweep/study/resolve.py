@@ -21,6 +21,7 @@ from clsweep.catalog import (
 from clsweep.catalog.open_encoders import NONE, with_digest
 from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.ownership import (
+    TRAINING_OWNS,
     aliases,
     default_of,
     owned_params,
@@ -439,12 +440,10 @@ def _known_encoders(space: object) -> list[str]:
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
-    """Parameters of an objective, for a message, those of its loss first; without schedules and
-    those of all trials.
-    """
-    others, schedules = trial_owns(), ("_schedule", "_end", "_period")
-    listed = ", ".join(p for p in owned if p not in others and not p.endswith(schedules))
-    return f"'{name}' owns: {listed}, schedules, what every trial owns (clsweep catalog params)"
+    """The first parameters of an objective, for a message, those of its loss, and where all are."""
+    last = ("_schedule", "_end", "_period", *trial_owns(), *TRAINING_OWNS)
+    first = sorted(owned, key=lambda param: param.endswith(last))
+    return f"'{name}' owns: {listed(first)}. clsweep catalog params says who owns which"
 
 
 def _crossed(

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from clsweep.catalog import PARAM, Param, Value
 from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.ownership import small_view_size, switched_off_by
@@ -364,6 +366,15 @@ def file_slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "objective"
 
 
+def _one_objective_each(param: Param, raw: object) -> str:
+    """The lines of objectives that differ in what was to be swept, `...` for their other keys."""
+    values = raw.get("choices", raw.get("grid")) if isinstance(raw, dict) else raw
+    given = values[:3] if isinstance(values, list) and values else ["VALUE"]
+    bases = [{"base": {param.name: value}} for value in given]
+    texts = [yaml.safe_dump(each, default_flow_style=True, width=math.inf) for each in bases]
+    return ", ".join(f"NAME_{n}: {{..., {text.strip()[1:]}" for n, text in enumerate(texts, 1))
+
+
 def parse_dimension(param: Param, raw: object) -> Dimension:
     """A dimension from its YAML mapping.
 
@@ -373,8 +384,8 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
     """
     if not param.sweepable:
         raise ValueError(
-            f"'{param.name}' cannot be swept; fix it in base, or in the base of one objective per "
-            "value of it"
+            f"'{param.name}' cannot be swept; fix it in base, or have an objective for each value "
+            f"of it: {_one_objective_each(param, raw)}"
         )
     if not isinstance(raw, dict):
         raise ValueError(

@@ -89,12 +89,15 @@ def fresh_scores(study: StudyTables, metric: str) -> dict[str, dict[int, dict[in
     return scores_of
 
 
-def unconfirmed(study: StudyTables, top: int | None = None) -> int:
+def unconfirmed(
+    study: StudyTables, top: int | None = None, *, by: tuple[str, str] | None = None
+) -> int:
     """Number of the best configurations now that no fresh seed has ended of: among the first `top`
-    of each objective, by default as many as the study asks for.
+    of each objective, by default as many as the study asks for; `by` as in `on_fresh_seeds`.
     """
     num = top or top_of(study.folder.confirmation.study())
-    fresh, rankings = fresh_scores(study, study.metric), ranking(study, study.metric, study.mode)
+    metric, mode = by or (study.metric, study.mode)
+    fresh, rankings = fresh_scores(study, metric), ranking(study, metric, mode)
     best = (ranked for each in rankings for ranked in each.configs[:num])
     return sum(r.config not in fresh.get(r.objective, {}) for r in best)
 

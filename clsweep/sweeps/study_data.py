@@ -160,10 +160,15 @@ def worker_seconds(trials: pd.DataFrame) -> pd.Series[float]:
     return spent * recorded["workers"] if recorded["workers"].notna().any() else spent
 
 
+def known_mode(metric: str) -> str | None:
+    """Which values of a metric are best, as the catalog says; None where it does not."""
+    own = METRIC[metric].mode if metric in METRIC else None
+    return "min" if metric in LOSSES else own
+
+
 def mode_of(metric: str, given: str | None, known: str | None, source: str) -> str:
     """Which values of a metric are best: as the study or the catalog knows, else as asked."""
-    known = known or ("min" if metric in LOSSES else None)
-    known = known or (METRIC[metric].mode if metric in METRIC else None)
+    known = known or known_mode(metric)
     wrong = "expected 'max' or 'min' is best, nothing says which: give a mode"
     if given is not None and known not in (given, None):
         wrong = f"expected {known!r}, which is best, got {given!r}"

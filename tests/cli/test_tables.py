@@ -76,6 +76,15 @@ def test_the_answer_comes_first_and_what_to_type_next_last(cli_command, monkeypa
     assert re.fullmatch(f"Next: clsweep {following} {file} --metric knn_top1", lines[-1])
 
 
+@pytest.mark.parametrize("command", ["sensitivity", "importance", "optimum"])
+def test_images_are_no_option_where_intervals_are_for_those_scored(cli_command, command):
+    folder = "docs/results/tau-digits"
+    code, _, error = cli_command(command, folder, "--images", "fixed")
+    assert (code, "No such option: --images" in error) == (2, True)
+    _, out, _ = cli_command("robustness", folder, "--images", "fixed", "--failed", "left-out")
+    assert out.splitlines()[-1] == f"Next: clsweep sensitivity {folder} --failed left-out"
+
+
 def test_a_table_of_another_metric_is_listed_as_it_is_analysed(cli_command, file, tmp_path):
     path = str(tmp_path / "own.parquet")
     pd.read_parquet(file).rename(columns={"knn_top1": "acc"}).to_parquet(path)

@@ -26,6 +26,8 @@ FRAME = pd.DataFrame(
         "kind": pd.Categorical(["a", None, "b"]),
         "day": pd.to_datetime(["2026-01-01", "2026-02-01", None]),
         "decay": [Decimal("0.1"), Decimal("0.2"), None],
+        "digits": ["0.1", "0.2", None],
+        "mixed": [0.1, "auto", None],
     }
 )
 
@@ -70,6 +72,8 @@ FRAME = pd.DataFrame(
         ("method != 'sgd'", [2]),
         ("not (kind == 'a')", [2]),
         ("day == '2026-01-01' or tau == '0.2'", [0, 1]),
+        ("digits == '0.1'", [0]),
+        ("mixed == 0.1 or mixed == 'auto'", [0, 1]),
         ("decay == 0.1 and method != 'kind == \"a\"'", [0]),
     ],
 )
@@ -118,7 +122,17 @@ def test_a_condition_selects_rows(where, rows):
         ("log(tau, 2) > 1", "given 'log(tau, 2)'"),
         ("t\u0430u == 1", "no column 't\u0430u'. Did you mean 'tau'?"),
         ("tau\0 == 1", "null bytes"),
-        ("tau < 1; tau", "invalid syntax"),
+        ("tau < 1; tau", 'invalid syntax: expected a condition, as in "tau < 0.1 and'),
+        ("tau <> 1", "expected a condition, as in"),
+        ("flag == true", "no column 'true'. Did you mean True?"),
+        ("flag == 'True'", "expected True or False, given 'True'"),
+        ("tau != null", "no column 'null'. Did you mean .isna() or .notna() of a column?"),
+        ("digits == 0.1", "expected a text in quotes, given 0.1"),
+        ("0.1 != digits", "expected a text in quotes, given 0.1"),
+        ("digits not in ['0.2', 0.1]", "expected a text in quotes, given 0.1"),
+        ("digits == tau", "expected a text in quotes, given column 'tau'"),
+        ("not status == True", "expected a text in quotes, given True"),
+        ("day > 2026", "expected a date in quotes, given 2026"),
         ("tau < `tau", "invalid syntax"),
     ],
 )

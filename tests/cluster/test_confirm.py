@@ -90,6 +90,22 @@ def test_the_best_of_each_objective_on_each_seed_best_first(searched):
     ]  # fmt: skip
 
 
+def test_by_another_metric_what_is_not_confirmed_is_of_its_own_best(searched):
+    """By the linear probe the first configurations are the best, which were not run again."""
+    linear = {
+        f"{o}_000{c}_s{s}": 90.0 - c for o in ("simclr", "dcl") for c in (0, 1) for s in (0, 1)
+    }
+    outcomes = {name: {"knn_top1": 50.0 - y, "linear_top1": y} for name, y in linear.items()}
+    folder = searched(outcomes=outcomes, confirm={"top": 1, "seeds": [10]})
+    confirmed_in(folder, confirming_study(folder))
+    assert not any(
+        "not confirmed" in x for x in confirm_notes(clsweep.open_results(folder.path), top=None)
+    )
+    results = clsweep.open_results(folder.path, metric="linear_top1")
+    missing = "not confirmed yet: 2 of the configurations that are the best now"
+    assert missing in confirm_notes(results, top=None)
+
+
 def test_a_configuration_runs_again_as_it_was_planned(searched):
     objectives = {"ecpp": {"framework": "simclr", "loss": "dcl", "views": "ecpp"}}
     folder = searched(objectives=objectives)

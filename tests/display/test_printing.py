@@ -11,6 +11,7 @@ import shutil
 import subprocess
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.cells import cell_len
 
@@ -38,14 +39,25 @@ def printed(capsys):
 
 
 def test_programs_read_every_digit_and_type(printed):
-    own = {"value": 1 / 3, "count": 7, "flag": True, "note": None}
+    own = {"value": 1 / 3, "count": 7, "flag": True, "note": "-Infinity"}
     rows = json.loads(printed(ROWS, format=Format.json))
     assert rows == [ROWS[0], ROWS[1] | {"value": None}, ROWS[2], ROWS[3] | own]
     assert [list(row) for row in rows] == [list(row) for row in ROWS]
     texts = [{n: "" if v is None else str(v) for n, v in row.items()} for row in rows]
-    texts[3]["note"] = "-inf"  # JSON has no such number
+    texts[3]["note"] = "-inf"
     read = csv.DictReader(io.StringIO(printed(ROWS, format=Format.csv, digits=1), newline=""))
     assert list(read) == texts
+
+
+def test_pandas_reads_an_infinite_number_of_either_format_and_tells_it_from_a_missing_one(printed):
+    values = [1.5, math.inf, None, -math.inf]
+    text = {
+        each: printed([{"x": x} for x in values], format=Format[each]) for each in ("json", "csv")
+    }
+    for frame in (pd.read_json(io.StringIO(text["json"])), pd.read_csv(io.StringIO(text["csv"]))):
+        assert frame["x"].tolist() == pytest.approx(
+            [1.5, math.inf, math.nan, -math.inf], nan_ok=True
+        )
 
 
 def test_text_is_no_markup(printed):

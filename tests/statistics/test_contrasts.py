@@ -96,6 +96,34 @@ def test_sides_that_cancel_take_nothing_from_the_others(batches):
     assert rows["reason"].tolist() == ["same_settings", "", "no_setting", ""]
 
 
+@pytest.mark.parametrize("failed", ["worst", "chance", "left out"])
+def test_by_another_metric_failed_trials_count_as_where_it_is_the_metric(failed):
+    """Of a diagnostic nothing says which values are bad, so its failed trials are left out."""
+    frames = [
+        planted(lambda at, y=y: y + 5 * at["tau"], objective=name, grid={"tau": [1, 2, 3]}, seed=y)
+        for name, y in {"dcl": 60, "simclr": 62}.items()
+    ]
+    table = pd.concat(frames, ignore_index=True).assign(num_classes=10)
+    failing = table.query("objective == 'dcl' and tau > 1 and seed == 0").index
+    table.loc[failing, "status"] = "failed"
+    scores = table["knn_top1"].where(table["status"] == "finished")
+    table = table.assign(knn_top5=scores / 2 + 50, q_b_mean=scores / 100, train_loss=-scores)
+    asked = {
+        name: {"of": ["dcl", "simclr"], "metric": name}
+        for name in ("knn_top5", "train_loss", "q_b_mean")
+    }
+    beside = clsweep.analyse(table, metric="knn_top1", failed=failed).contrasts(asked)
+    beside = beside.set_index("contrast")
+    for name in ("knn_top5", "train_loss"):
+        how = "left out" if (failed, name) == ("chance", "train_loss") else failed
+        alone = clsweep.analyse(table, metric=name, failed=how).contrasts(asked)
+        columns = ["estimate", "low", "high", "shown", "note"]
+        expected = alone.set_index("contrast").loc[name, columns].to_dict()
+        assert beside.loc[name, columns].to_dict() == expected
+    assert "dcl: 2 of 9 trials failed and are left out" in beside.loc["q_b_mean", "note"]
+    assert beside.loc["q_b_mean", "estimate"] == pytest.approx(-0.02, abs=0.004)
+
+
 def test_two_percentages_differ_by_no_more_than_100_points():
     frame = planted(lambda _: 50.0, grid={"tau": [1, 2]}, num_seeds=2, noise=0.0)
     frame["knn_top1"] = [10.0, 90.0, 80.0, 20.0]

@@ -1,11 +1,14 @@
 """A study with factors: its cells are the studies that a user would have written one by one."""
 
 import itertools
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from clsweep.cli.plan import plan_counts, plan_matrix, plan_notes, plan_trial_rows
+from clsweep.data.locations import missing_data_message
 from clsweep.study.design import placed_baselines, plan_row, plan_trials
 from clsweep.study.extend import extension_errors
 from clsweep.study.factors import factor_cells, split_name
@@ -102,6 +105,13 @@ def test_a_preset_replaces_the_levels_and_null_removes_the_factors(load):
     single = load("factors=null", "dataset.name=digits", "base.encoder=conv4")
     assert not single.cells
     assert set(single.plan()["encoder"]) == {"conv4"}
+
+
+def test_what_missing_data_hint_at_is_taken_where_data_sets_are_a_factor(load):
+    message = missing_data_message("cifar10", Path("data"), "no such folder")
+    [setting] = re.findall(r"--set '(.*?)'", message)
+    cells = factor_cells(load(setting).document.tree)
+    assert {cell.levels["dataset"] for cell in cells} == {"digits"}
 
 
 def test_names_split_where_the_cell_ends(load):
