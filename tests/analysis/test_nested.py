@@ -12,6 +12,7 @@ from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.recommend import recommend
 from clsweep.analysis.region_winners import region_winners
 from clsweep.analysis.sensitivity import sensitivity
+from clsweep.api import analyse
 
 ENDS = {0.99: -2.0, 0.996: 0.0, 1.0: 2.0}
 BRANCHES = [("constant", None), *(("cosine", end) for end in ENDS)]
@@ -58,3 +59,20 @@ def test_winners_and_neighbours_of_a_branch():
     assert table["winner"].tolist() == ["b", "b"]
     assert len(region_winners(sweeps(), by="end")) == 3
     assert (recommend(sweeps())["at"].str.contains("schedule=cosine, end=1")).all()
+
+
+def test_two_that_no_configuration_has_together_have_no_common_optimum():
+    """Each is swept in a branch of its own."""
+    numbers = [0.1, 0.2, 0.5, 1.0]
+    branches = [("constant", None, warm) for warm in numbers]
+    branches += [("cosine", end, None) for end in numbers]
+    cells = itertools.product((0.1, 0.2, 0.5), branches, range(2))
+    trials = pd.DataFrame(
+        {"objective": "a", "config": i // 2, "seed": seed, "status": "finished", "sampler": "grid",
+         "acc": 80.0 + seed + tau, "tau": tau, "schedule": schedule, "end": end, "warm": warm}
+        for i, (tau, (schedule, end, warm), seed) in enumerate(cells)
+    )  # fmt: skip
+    of = analyse(trials, metric="acc", mode="max", params=["tau", "schedule", "end", "warm"])
+    table = of.optimum().set_index(["of", "by"])
+    assert table.loc[("end", "warm"), "reason"] == "no_curve"
+    assert table.loc[("tau", "end"), "reason"] != "no_curve"
