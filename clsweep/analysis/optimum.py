@@ -226,7 +226,10 @@ def curves_of(whole: Sweep, of: str, by: str) -> Curves | Note:
     is_named = sweep.scales[by] == "category"
     if why := sweep.no_score or sweep.seeds_apart:
         return why
-    x, lacking = sweep.axis(of), note(Reason.NO_CURVE, param=of, by=by, least=FEWEST_VALUES)
+    lacking = note(Reason.NO_CURVE, param=of, by=by, least=FEWEST_VALUES)
+    if not {of, by} <= {*sweep.params}:  # one of two that are nested, which varies nowhere with it
+        return lacking
+    x = sweep.axis(of)
     known = sweep.alive & np.isfinite(x)
     if not is_named:
         known &= np.isfinite(sweep.axis(by))

@@ -88,7 +88,7 @@ def _row(all_seeds: Sweep, by: str | None, within: float) -> dict[str, Any]:
         return row | noted(*notes, why=note(Reason.NOT_SWEPT, param=by))
     if by is not None:
         notes += branch_note(sweep, by)
-        sweep = conditional(sweep, by)
+        sweep, all_seeds = conditional(sweep, by), conditional(all_seeds, by)
     table, why = Response.of_configs(sweep), sweep.nothing
     if why:
         row |= _extremes(table, all_seeds, notes, with_worst=False)

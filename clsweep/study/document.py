@@ -6,7 +6,7 @@ import errno
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import yaml
 from clsweep.catalog.open_encoders import is_own
 from clsweep.catalog.plugin_import import PluginError
 from clsweep.catalog.plugins import Plugin, activate, opened_plugins, read_plugins, would_execute
-from clsweep.errors import StudyError, first_line, nearest
+from clsweep.errors import StudyError, first_line, listed, nearest
 from clsweep.files import read_regular
 
 Keys = tuple[str | int, ...]
@@ -172,7 +172,7 @@ def read_document(path: str | Path, *, preset: str | None = None, trust: bool = 
 
     Raises:
         StudyError: the file cannot be read or is no YAML mapping, a key stands twice, the preset is
-            unknown.
+            unknown, or removes what neither the file nor a preset before it has.
     """
     file = study_file(path)
     document = _parse(file)
@@ -192,7 +192,14 @@ def read_document(path: str | Path, *, preset: str | None = None, trust: bool = 
             known = known if presets else "The study has no presets."
             unknown = f"no preset '{name}'.{nearest(name, presets)} {known}"
             raise StudyError(document.error(("presets",), unknown))
-        overlay(document, presets[name], origin=("presets", name))
+        written = document.places.keys()
+        lines = [
+            document.error(("presets", name, *keys), reason)
+            for keys, reason in overlay(document, presets[name], origin=("presets", name))
+            if keys not in written
+        ]
+        if lines:
+            raise StudyError("\n".join(lines))
     return document
 
 
@@ -251,10 +258,12 @@ def parse_document(data: bytes, source: str) -> Document:
     return document
 
 
-def overlay(document: Document, patch: dict[str, Any], *, origin: Keys) -> None:
-    """Lay `patch`, written at the keys `origin`, over the tree, and take its places along."""
+def overlay(document: Document, patch: dict[str, Any], *, origin: Keys) -> list[tuple[Keys, str]]:
+    """Lay `patch`, written at the keys `origin`, over the tree, and take its places along. What it
+    removes and is not there comes back, with the reason.
+    """
     replaced: set[Keys] = set()
-    _lay(document.tree, patch, (), replaced)
+    missing = [*_lay(document.tree, patch, (), replaced)]
     # a value within a mapping that was set whole has its place
     moved = {there: document.place((*origin, *there)) for there in replaced}
     for keys, place in document.places.items():
@@ -264,15 +273,28 @@ def overlay(document: Document, patch: dict[str, Any], *, origin: Keys) -> None:
         ):
             moved[there] = place
     document.places |= moved
+    return missing
 
 
-def _lay(target: dict[str, Any], patch: dict[str, Any], at: Keys, replaced: set[Keys]) -> None:
-    """Lay a mapping over the one at the keys `at`; `replaced` collects what it replaces."""
+def nothing_to_remove(key: object, target: Collection[str]) -> str:
+    """Why a null removes nothing, and what it could remove."""
+    hint = f"{nearest(str(key), target)} There: {listed([*target])}"
+    return f"null removes a key, and none is there.{hint}"
+
+
+def _lay(
+    target: dict[str, Any], patch: dict[str, Any], at: Keys, replaced: set[Keys]
+) -> Iterator[tuple[Keys, str]]:
+    """Lay a mapping over the one at the keys `at`, see `overlay`; `replaced` collects what it
+    replaces.
+    """
     for key, value in patch.items():
         if value is None:
+            if key not in target:
+                yield (*at, key), nothing_to_remove(key, target)
             target.pop(key, None)
         elif isinstance(value, dict) and isinstance(target.get(key), dict):
-            _lay(target[key], value, (*at, key), replaced)
+            yield from _lay(target[key], value, (*at, key), replaced)
         else:
             target[key] = value
             replaced.add((*at, key))

@@ -10,7 +10,14 @@ import yaml
 from clsweep.catalog import DATASET
 from clsweep.errors import StudyError, listed, nearest
 from clsweep.study.check_training import Draft
-from clsweep.study.document import Document, Keys, Setting, dotted, parse_value
+from clsweep.study.document import (
+    Document,
+    Keys,
+    Setting,
+    dotted,
+    nothing_to_remove,
+    parse_value,
+)
 from clsweep.study.factors import PARTIAL, FactorCell, level_label, merged_lines
 from clsweep.study.space import Objective
 
@@ -24,13 +31,15 @@ def apply_setting(document: Document, text: str) -> None:
 
     Raises:
         StudyError: it is no `K=V`, no such level is there, the key lies below something that is no
-            mapping, or there is nothing to remove.
+            mapping, or there is nothing to remove. An empty V, as of a shell's empty variable, is
+            no value.
     """
     name, separator, written = text.partition("=")
     label = f"--set {text if len(text) <= 80 else text[:80] + '...'}"
     words = name.strip().split(".")
-    if not separator or not all(words):
-        raise StudyError(f"{label}: expected KEY=VALUE with a dotted key, as in base.epochs=10.")
+    if not separator or not all(words) or not written.strip():
+        expected = "expected KEY=VALUE with a dotted key, as in base.epochs=10; null removes a key"
+        raise StudyError(f"{label}: {expected}.")
     if words[0] == "presets":
         bare = f"{'.'.join(words[2:]) or 'KEY'} without presets.{''.join(words[1:2]) or 'NAME'}"
         raise StudyError(f"{label}: presets are laid over the study before. Expected {bare}")
@@ -65,8 +74,11 @@ def _place_of(
         is_there = isinstance(target, list) or key in target
         if is_there and words and target[key] is None:  # a section with nothing below it
             is_there = False
-        if not is_made and (not is_there or (isinstance(target, list) and not words)):
-            raise StudyError(f"{label}: {dotted(keys)}: {_nothing_to_remove(target, keys)}")
+        if not is_made and isinstance(target, list) and not words:
+            stay = f"null removes no level. Expected {dotted(keys[:2])}, with those that stay"
+            raise StudyError(f"{label}: {dotted(keys)}: {stay}")
+        if not is_made and not is_there:
+            raise StudyError(f"{label}: {dotted(keys)}: {nothing_to_remove(key, target)}")
         if not words:
             return target, keys
         if not is_there:
@@ -77,20 +89,16 @@ def _place_of(
         target = target[key]
 
 
-def _nothing_to_remove(target: Any, keys: Keys) -> str:
-    """Why a null removes nothing, and what it could remove."""
-    if isinstance(target, list):
-        return f"null removes no level. Expected {dotted(keys[:2])}, with those that stay"
-    hint = f"{nearest(str(keys[-1]), target)} There: {listed([*target])}"
-    return f"null removes a key, and none is there.{hint}"
-
-
 def _first_key(
     target: Any, keys: Keys, words: Sequence[str], label: str
 ) -> tuple[Any, Sequence[str]]:
-    """The key in a mapping, or the number of a level, that the first words name, and the others."""
+    """The key in a mapping, or the number of a level, that the first words name, and the others; a
+    name may hold dots.
+    """
     if isinstance(target, dict):
-        return words[0], words[1:]
+        names = (".".join(words[:length]) for length in range(len(words), 0, -1))
+        key = next((name for name in names if name in target), words[0])
+        return key, words[1 + key.count(".") :]
     if not isinstance(target, list) or keys[:1] != ("factors",) or len(keys) != 2:
         whole = "; a list is given whole" if isinstance(target, list) else ""
         given = f"expected a mapping, given {target!r:.80}{whole}"

@@ -117,7 +117,9 @@ class Conditions:
                 *(
                     Condition(other, (value,), False)
                     for other, value in switched_off_by(name, parts, fixed)
-                    if value in (values.get(other) or ())  # which a real number all but never is
+                    # which a real number all but never is
+                    if other in space
+                    and (value in (values[other] or ()) or value == space[other].otherwise)
                 ),
             )
             for name, d in space.items()
@@ -147,38 +149,51 @@ class Conditions:
         return other in seen
 
     def takes_part(self, name: str, values: Mapping[str, Value | None]) -> bool:
-        """True if it does beside these values, of which None takes no part itself. What hangs
-        on that takes none either, unless the two hang on each other.
-        """
-        for condition in self.of[name]:
-            value = values.get(condition.other)
-            if value is None:
-                if all(back.other != name for back in self.of[condition.other]):
-                    return False
-            elif (value in condition.values) != condition.needed:
-                return False
-        return True
+        """True if it does beside these values, of which None takes no part itself."""
+        return name in self.taken({**values, name: ""})
 
     def taken(self, values: Mapping[str, Value | None]) -> dict[str, Value]:
         """The values of those that take part, of a configuration of the whole space."""
-        values_of = {name: values.get(name) for name in self._space}
-        for name in self.order:
-            if not self.takes_part(name, values_of):
-                values_of[name] = None
-        return {name: value for name, value in values_of.items() if value is not None}
+        settled, swept = self._resolved(values)
+        return {n: v for n, v in settled.items() if n in swept and v is not None}
 
     def settled(self, values: Mapping[str, Value | None]) -> dict[str, Value | None]:
         """The configuration as it is trained and recorded: None for what has no effect, and what is
         given beside `when` for what is not swept.
         """
-        recorded: dict[str, Value | None] = {**dict.fromkeys(self._space), **self.taken(values)}
+        return self._resolved(values)[0]
+
+    def _resolved(
+        self, values: Mapping[str, Value | None]
+    ) -> tuple[dict[str, Value | None], set[str]]:
+        """The configuration as it is recorded, and what is swept in it.
+
+        What hangs on one without effect has none either. Of two that hang on each other the first
+        looks at what is given for the second, and the second at what the first has become.
+        """
+        settled, swept = dict[str, Value | None](), set[str]()
+
+        def given(name: str) -> tuple[Value | None, bool]:
+            for c in self.of[name]:
+                if c.needed and (c.other not in swept or settled[c.other] not in c.values):
+                    return self._space[name].otherwise, False
+            return values.get(name), True
+
+        def is_off(name: str, c: Condition) -> bool:
+            beside = settled[c.other] if c.other in settled else given(c.other)[0]
+            if beside is None and c.other in settled:
+                return all(back.other != name for back in self.of[c.other])
+            return beside in c.values
+
         for name in self.order:
-            inert = (c for c in self.of[name] if not c.needed)
-            if recorded[name] is None and not any(
-                recorded[c.other] is None or recorded[c.other] in c.values for c in inert
-            ):
-                recorded[name] = self._space[name].otherwise
-        return recorded
+            value, is_swept = given(name)
+            for condition in self.of[name]:
+                if not condition.needed and is_off(name, condition):
+                    value = None
+            settled[name] = value
+            if is_swept and value is not None:
+                swept.add(name)
+        return {name: settled[name] for name in self._space}, swept
 
     def count(self, values: _Values) -> int:
         """Number of different configurations, none of which is made."""
@@ -201,10 +216,9 @@ class Conditions:
         for name, special in named.items():
             known = [value for value in dict.fromkeys(special) if value in values[name]]
             others = num_values(values[name]) - len(known)
-            rest = [(v, others) for v in values[name] if v not in known][:1] if others else []
-            classes.append(
-                [(name, value, size) for value, size in (*((v, 1) for v in known), *rest)]
-            )
+            rest = itertools.islice((v for v in values[name] if v not in known), 1)
+            sizes = [*((v, 1) for v in known), *((v, others) for v in rest)]
+            classes.append([(name, value, size) for value, size in sizes])
         first = {name: each[0] for name, each in values.items()}
         for chosen in itertools.product(*classes):
             taken = self.taken({**first, **{name: value for name, value, _ in chosen}})

@@ -12,6 +12,7 @@ from clsweep.analysis.read_sweeps import read_sweeps
 from clsweep.analysis.recommend import recommend
 from clsweep.analysis.region_winners import region_winners
 from clsweep.analysis.sensitivity import sensitivity
+from clsweep.api import analyse
 
 ENDS = {0.99: -2.0, 0.996: 0.0, 1.0: 2.0}
 BRANCHES = [("constant", None), *(("cosine", end) for end in ENDS)]
@@ -58,3 +59,34 @@ def test_winners_and_neighbours_of_a_branch():
     assert table["winner"].tolist() == ["b", "b"]
     assert len(region_winners(sweeps(), by="end")) == 3
     assert (recommend(sweeps())["at"].str.contains("schedule=cosine, end=1")).all()
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_the_best_of_a_branch_is_one_of_it(sampler):
+    """Also where the best of all is none: it has no end."""
+    scores = {None: 90.0, 0.99: 80.0, 0.996: 82.0, 1.0: 81.0}
+    trials = pd.DataFrame(
+        {"objective": "a", "config": i // 2, "seed": seed, "status": "finished", "end": end,
+         "acc": scores[end] + seed, "schedule": "cosine" if end else "constant", "sampler": sampler}
+        for i, (end, seed) in enumerate(itertools.product((0.99, 0.996, 1.0, None), range(2)))
+    )  # fmt: skip
+    of = analyse(trials, metric="acc", mode="max", params=["schedule", "end"])
+    row = of.robustness(by="end").iloc[0]
+    assert (row["best"], row["best_at"]) == (82.5, "end=0.996")
+
+
+def test_two_that_no_configuration_has_together_have_no_common_optimum():
+    """Each is swept in a branch of its own."""
+    numbers = [0.1, 0.2, 0.5, 1.0]
+    branches = [("constant", None, warm) for warm in numbers]
+    branches += [("cosine", end, None) for end in numbers]
+    cells = itertools.product((0.1, 0.2, 0.5), branches, range(2))
+    trials = pd.DataFrame(
+        {"objective": "a", "config": i // 2, "seed": seed, "status": "finished", "sampler": "grid",
+         "acc": 80.0 + seed + tau, "tau": tau, "schedule": schedule, "end": end, "warm": warm}
+        for i, (tau, (schedule, end, warm), seed) in enumerate(cells)
+    )  # fmt: skip
+    of = analyse(trials, metric="acc", mode="max", params=["tau", "schedule", "end", "warm"])
+    table = of.optimum().set_index(["of", "by"])
+    assert table.loc[("end", "warm"), "reason"] == "no_curve"
+    assert table.loc[("tau", "end"), "reason"] != "no_curve"

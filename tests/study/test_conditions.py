@@ -63,6 +63,39 @@ def test_beside_when_a_hyperparameter_has_the_value_of_base(planned):
     assert {decay for _, schedule, _, decay in configs if schedule != "cosine"} == {0.001, 0.01}
 
 
+BESIDE = {"tau": {"choices": [0.1, 0.5]}}
+SCHEDULE, END = "momentum_schedule", {"momentum_end": {"choices": [0.9995, 1.0]}}
+STRENGTHS, PROBS = {"choices": [0, 1]}, {"choices": [0, 0.8]}
+AT = {"when": {"tau": 0.1}}  # elsewhere it is what base says
+# What base says, the space beside tau, and of it what is planned at 0.1 and at 0.5.
+ELSEWHERE = [
+    # where the schedule is not swept it is that of base, and has an end of its own
+    ({SCHEDULE: "cosine"}, {SCHEDULE: {"choices": ["constant", "cosine"], **AT}, **END},
+     {("constant", None), ("cosine", 0.9995), ("cosine", 1.0)},
+     {("cosine", 0.9995), ("cosine", 1.0)}),
+    # or none, although no swept value says so
+    ({}, {SCHEDULE: {"choices": ["cosine"], **AT}, **END},
+     {("cosine", 0.9995), ("cosine", 1.0)}, {("constant", None)}),
+    # two that switch each other off
+    ({"jitter_strength": 0.5, "jitter_prob": 0.5},
+     {"jitter_strength": STRENGTHS | AT, "jitter_prob": PROBS | AT},
+     {(1, 0.8), (0, None), (None, 0)}, {(0.5, 0.5)}),
+    ({"jitter_strength": 0.5}, {"jitter_strength": STRENGTHS | AT, "jitter_prob": PROBS},
+     {(1, 0.8), (0, None), (None, 0)}, {(0.5, 0.8), (None, 0)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "space", "at", "elsewhere"), ELSEWHERE)
+def test_what_is_not_swept_somewhere_has_the_effect_of_its_value(load, base, space, at, elsewhere):
+    """So what hangs on it is swept there, or has none."""
+    study = load(base=TREE["base"] | base, space=BESIDE | space)
+    names = study.objectives[0].space
+    configs = [tuple(trial.params[name] for name in names) for trial in plan_trials(study)]
+    expected = {(0.1, *each) for each in at} | {(0.5, *each) for each in elsewhere}
+    assert len(configs) == len(expected)
+    assert {*configs} == expected
+
+
 def test_of_a_recorded_study_when_may_name_what_this_version_lacks():
     space = {"gone": {"grid": [1, 2]}, "tau": {"grid": [0.1], "when": {"gone": 2}}}
     tree = {"space": space, "objectives": {"dcl": {}}}

@@ -79,6 +79,18 @@ def test_several_presets_are_laid_over_one_another(read):
     assert "no preset 'lon'. Did you mean 'long'?" in refusal(read, text, preset="cpu,lon")
 
 
+def test_a_preset_removes_what_is_there_or_was(read):
+    text = TEXT + "  bare: {space: null, base: {lrr: null, epoch: null}, question: null}\n"
+    there = "null removes a key, and none is there."
+    assert refusal(read, text, preset="cpu,bare").splitlines()[0] == (
+        f"study.yaml:18: presets.bare.base.lrr: {there} Did you mean 'lr'? There: epochs, lr, width"
+    )
+    lines = refusal(read, text, preset="bare").splitlines()
+    assert [line.partition(": ")[2].partition(": ")[0] for line in lines[1:]] == [
+        "presets.bare.base.epoch", "presets.bare.question"
+    ]  # fmt: skip
+
+
 def test_an_unknown_preset_names_the_nearest(read):
     expected = "no preset 'cpo'. Did you mean 'cpu'? Expected one of: cpu."
     assert refusal(read, preset="cpo") == f"study.yaml:11: presets: {expected}"

@@ -41,9 +41,21 @@ def test_set_puts_a_yaml_value_at_dotted_keys(read, setting, keys, value):
     assert type(node) is type(value)
 
 
-@pytest.mark.parametrize("setting", ["base.lr=null", "base.lr="])
-def test_set_to_null_removes_the_key(read, setting):
-    assert read(TEXT, setting).tree["base"] == {"epochs": 6}
+def test_set_to_null_removes_the_key(read):
+    assert read(TEXT, "base.lr=null").tree["base"] == {"epochs": 6}
+
+
+def test_names_may_hold_dots(load):
+    parts = {"framework": "simclr", "loss": "dcl"}
+    changes = PLAIN | {
+        "objectives": {"v1": parts, "v1.5": parts},
+        "contrasts": {"a.b": {"of": ["v1", "v1.5"]}},
+    }
+    study = load("objectives.v1.5.base.lr=0.7", "contrasts.a.b.margin=2", **changes)
+    assert {o.name: o.fixed["lr"] for o in study.objectives} == {"v1": 0.03, "v1.5": 0.7}
+    assert study.sections.contrasts["a.b"].margin == 2
+    [left] = load("contrasts=null", "objectives.v1=null", **changes).objectives
+    assert left.name == "v1.5"
 
 
 def test_a_section_with_nothing_below_it_is_set_and_unset(read):
@@ -73,10 +85,14 @@ def test_the_place_of_a_setting_and_of_all_below_it_is_the_setting(read):
     assert document.place(("confirm",)) == "--set confirm.top=2"
 
 
-@pytest.mark.parametrize("setting", ["", "base.lr", "=1", ".=1", "base.=1", "base..lr=1"])
+FORMS = ["", "base.lr", "=1", ".=1", "base.=1", "base..lr=1", "base.lr=", "base.lr= "]
+
+
+@pytest.mark.parametrize("setting", FORMS)
 def test_a_setting_of_another_form_is_refused(read, setting):
-    expected = f"--set {setting}: expected KEY=VALUE with a dotted key, as in base.epochs=10."
-    assert refusal(read, setting) == expected
+    """Also `base.lr=$LR` where the shell has no LR."""
+    expected = "expected KEY=VALUE with a dotted key, as in base.epochs=10; null removes a key."
+    assert refusal(read, setting) == f"--set {setting}: {expected}"
 
 
 @pytest.mark.parametrize("value", ["[1", "{a: ", "'", "*nothing"])
