@@ -61,7 +61,7 @@ def vicreg(
     (std1, cov1), (std2, cov2) = _std_and_covariance(z1_ND), _std_and_covariance(z2_ND)
     invariance = F.mse_loss(z1_ND, z2_ND)
     loss = sim_coeff * invariance + std_coeff * (std1 + std2) / 2 + cov_coeff * (cov1 + cov2)
-    if is_half:  # a trial ends by its loss, where its steps would be left out for ever
+    if is_half:  # else a finite loss would hide an infinite gradient
         largest = cov_coeff * torch.maximum(_largest_slope(z1_ND), _largest_slope(z2_ND))
         loss = torch.where(largest > torch.finfo(torch.float16).max, torch.nan, loss)
     return loss

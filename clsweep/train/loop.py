@@ -57,6 +57,9 @@ from clsweep.train.state import (
 )
 
 HERE = DataPlace()
+# Of fp16's loss: below it a gradient of 1 vanishes. A scale that is still too large leaves out the
+# step and halves; one of a gradient that is NaN would do so to the end, and nothing would train.
+LEAST_SCALE = 2.0**-24
 
 
 def train_trial(
@@ -199,6 +202,8 @@ def _train(
         row["time_s"] = so_far.time_s
         if not math.isfinite(row["train_loss"]):
             raise DivergedError.of(f"the loss is {row['train_loss']} in epoch {epoch}", config)
+        if state.scaler.is_enabled() and state.scaler.get_scale() < LEAST_SCALE:
+            raise DivergedError.of(f"fp16 has no number for the gradient in epoch {epoch}", config)
         row["images_per_s"] = epoch_images / row["time_s"]
         histogram, points, hits = list[Row](), list[Row](), None
         if statistics is not None:

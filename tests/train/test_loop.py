@@ -17,6 +17,7 @@ from clsweep.catalog import PARAM, SELECTED_PARTS
 from clsweep.cli.check import other_values
 from clsweep.data.locations import DataPlace
 from clsweep.objective.build import build_encoder
+from clsweep.objective.framework import Comparison
 from clsweep.objective.targets import DINO
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -26,7 +27,7 @@ from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.evaluation import score_encoder
 from clsweep.train.images import on_device
 from clsweep.train.loop import DivergedError, train_trial
-from clsweep.train.state import new_state
+from clsweep.train.state import Precision, new_state
 from tests.contracts.attempts import unmeasured
 from tests.contracts.combinations import (
     CASES,
@@ -366,6 +367,23 @@ def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statis
     assert all(math.isfinite(value) for value in summary.values())
     assert all(torch.isfinite(w).all() for w in weights)
     assert not all(map(torch.equal, weights, initial)), "the later steps are taken"
+
+
+@pytest.mark.usefixtures("few")
+def test_steps_whose_gradient_is_never_finite_end_the_trial(monkeypatch):
+    """They would all be skipped: a finite loss, and scores of weights that have not trained."""
+    scaler = torch.amp.GradScaler("cpu")
+    monkeypatch.setattr(Precision, "scaler", lambda _: scaler)
+    total = Comparison.total
+
+    def with_a_root_of_zero(self, values_P, *rest):
+        losses = total(self, values_P, *rest)
+        return losses._replace(total=losses.total + (losses.total - losses.total).sqrt())
+
+    monkeypatch.setattr(Comparison, "total", with_a_root_of_zero)
+    config = CASES["simclr-dcl-none-two"] | {"epochs": 20}
+    with pytest.raises(DivergedError, match=r"^fp16 has no number .* in epoch \d+; a smaller"):
+        train_trial(config, lambda row: math.isfinite(row["train_loss"]))
 
 
 def test_a_diverged_trial_names_hyperparameters_of_its_own():
