@@ -55,7 +55,8 @@ def choose_metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, name: str
         return _require_column(name, known, "metric")
     if sweep.metric in known:
         return sweep.metric
-    candidates = [name for name in known if name in METRIC] or list(known)
+    ours = [name for name in known if name in METRIC]
+    candidates = ours or [name for name in known if name in sweep.modes] or [*known]
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
@@ -65,8 +66,7 @@ def choose_metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, name: str
 
 def choose_mode(metric: str, sweep: ForeignSweep, mode: str | None) -> str:
     """The given mode, which agrees with that of the source or the catalog; else that one."""
-    own = sweep.mode if metric == sweep.metric else ""
-    known: str = own or (METRIC[metric].mode if metric in METRIC else "")
+    known: str = sweep.modes.get(metric) or (METRIC[metric].mode if metric in METRIC else "")
     if mode is not None and mode not in ("max", "min"):
         raise RequestError(f"--mode: expected max or min, given {mode!r}")
     if mode and known and mode != known:
