@@ -27,8 +27,20 @@ SETTING_PREFIXES = ("params_", "params.", "config.", "config/")
 _SEED_WORD = re.compile(r"^seeds?[-_ ]?[a-z]+$|(^|[-_ a-z])seeds?$")  # seed_everything, torch_seed
 _REPEATS = {"run", "rep", "repeat", "repetition", "replicate", "replication", "trial", "fold"}
 _ATTRIBUTES = "user_attrs_"  # of Optuna, where a seed may stand
+_LOGGED = {"lr", "learning_rate"}  # at each step, where a schedule changes it
 _MOST_TRIES = 2000  # of columns that may be settings beside what differs between seeds
 SETTING_NAMES = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
+
+
+def is_of_a_run(name: str) -> bool:
+    """True for names of settings and seeds, which no run changes; a rate is also logged as such."""
+    bare = _bare(name)
+    known = bare in SETTING_NAMES or bare.lower() in _SEEDS or _SEED_WORD.search(bare.lower())
+    return name.startswith(SETTING_PREFIXES) or bool(known and bare not in _LOGGED)
+
+
+def _bare(name: str) -> str:
+    return re.split(r"[./]|params_", name)[-1]
 
 
 def choose_metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, name: str | None) -> str:
@@ -43,7 +55,8 @@ def choose_metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, name: str
         return _require_column(name, known, "metric")
     if sweep.metric in known:
         return sweep.metric
-    candidates = [name for name in known if name in METRIC] or list(known)
+    ours = [name for name in known if name in METRIC]
+    candidates = ours or [name for name in known if name in sweep.modes] or [*known]
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
@@ -53,8 +66,7 @@ def choose_metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, name: str
 
 def choose_mode(metric: str, sweep: ForeignSweep, mode: str | None) -> str:
     """The given mode, which agrees with that of the source or the catalog; else that one."""
-    own = sweep.mode if metric == sweep.metric else ""
-    known: str = own or (METRIC[metric].mode if metric in METRIC else "")
+    known: str = sweep.modes.get(metric) or (METRIC[metric].mode if metric in METRIC else "")
     if mode is not None and mode not in ("max", "min"):
         raise RequestError(f"--mode: expected max or min, given {mode!r}")
     if mode and known and mode != known:
@@ -181,7 +193,7 @@ def _unlike_seeds(
         name: numbered(repr(comparable_setting(values.get(name))) for values in given)
         for name in (*names, seed)
     }
-    unknown = [n for n in names if re.split(r"[./]|params_", n)[-1] not in SETTING_NAMES]
+    unknown = [name for name in names if _bare(name) not in SETTING_NAMES]
     ids = {
         columns[name]
         for name in unknown

@@ -7,16 +7,19 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
+from clsweep.sweeps.parsing import parse_text
 from clsweep.sweeps.source_files import read_text, refuse_damaged
 
 _POINT = re.compile(r"(^|;)-?\d+\.\d+(;|\s*$)")  # in a number between semicolons
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*')  # as Excel's first line tells it
 _EMPTY = {"NA", "N/A", "n/a", "#N/A", "<NA>"}  # of R, spreadsheets and pandas
+_STEPS = {"epoch", "current_epoch", "step", "_step", "global_step", "iteration", "iter"}
+_STEPS |= {"training_iteration"}
 _COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
 
 
@@ -79,3 +82,35 @@ def runs_of_json(source: Path, kind: str) -> Iterator[tuple[str, dict[str, Any]]
         if not isinstance(run, dict):
             raise RequestError(f"{at}: expected a run, given {str(run)[:40]!r}")
         yield at, run
+
+
+def rows_of_runs(
+    rows: Mapping[str, Mapping[str, Any]], settings: Callable[[str], bool]
+) -> tuple[str, dict[str, list[Mapping[str, Any]]]]:
+    """The rows of each run by the place of its first, where a table has a row for each step, and
+    the column that counts these; "" and nothing where it has one for each run.
+
+    Runs stand one behind the other: where the count falls, the next begins, at the same number,
+    which is one step at most. No column that is one of `settings` differs within a run, and one
+    that is constant there differs between runs.
+    """
+    given = [*rows.values()]
+    names = [*given[0]] if given else []
+    for counter in (name for name in names if re.split(r"[./]", name)[-1].lower() in _STEPS):
+        steps = [parse_text(str(row.get(counter))) for row in given]
+        if not all(type(step) in (int, float) for step in steps):
+            continue
+        starts = [n for n, step in enumerate(steps) if n == 0 or step <= steps[n - 1]]
+        runs = [given[a:b] for a, b in zip(starts, [*starts[1:], len(given)], strict=True)]
+        first, second = steps[:2] if len(runs[0]) > 1 else (1, 0)
+        if not 1 < len(runs) <= len(given) / 2 or 2 * first > second:
+            continue
+        if any(steps[start] != first for start in starts):
+            continue
+        values = {n: [{str(row.get(n)) for row in run} for run in runs] for n in names}
+        constant = {n for n in names if all(len(each) == 1 for each in values[n])}
+        differing = [name for name in constant if len(set[str]().union(*values[name])) > 1]
+        if differing and {*filter(settings, names)} <= constant:
+            places = [*rows]
+            return counter, {places[n]: run for n, run in zip(starts, runs, strict=True)}
+    return "", {}

@@ -54,7 +54,7 @@ class ForeignSweep:
 
     Attributes:
         metric: the metric that was optimised, "" where the source does not say.
-        mode: which of its values are best, "max" or "min", or "" as above.
+        modes: of each metric that was optimised, which values are best, "max" or "min", or "".
         scales: hyperparameter -> "log" or "linear", where the source drew it so; "" where on both.
         continuous: hyperparameters that were drawn from a range: no grid of them is one.
         mixed: the source does not tell settings from results; the trials have all in both.
@@ -64,7 +64,7 @@ class ForeignSweep:
 
     trials: list[ForeignTrial]
     metric: str = ""
-    mode: str = ""
+    modes: dict[str, str] = field(default_factory=dict)
     scales: dict[str, str] = field(default_factory=dict)
     continuous: set[str] = field(default_factory=set)
     mixed: bool = False

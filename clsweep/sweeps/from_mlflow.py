@@ -95,7 +95,10 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     parse_settings(trials, typed=False)
     modes = {_MODES.get(runs[name][1].get(_DIRECTION_TAG, ""), "") for name in parents}
     mode = modes.pop() if len(modes) == 1 else ""
-    return ForeignSweep(trials=trials, metric="value" if mode else "", mode=mode, notes=notes)
+    optimised = {"value": mode} if mode else {}
+    return ForeignSweep(
+        trials=trials, metric=next(iter(optimised), ""), modes=optimised, notes=notes
+    )
 
 
 def _take_evaluations(trial: ForeignTrial, inside: _Runs, runs: _Runs) -> None:

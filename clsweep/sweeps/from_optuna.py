@@ -35,8 +35,7 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
         study: read this one alone.
 
     Raises:
-        RequestError: no storage, an unknown study, studies of several directions or of more than
-            one metric.
+        RequestError: no storage, an unknown study, or studies of other metrics or directions.
     """
     import optuna
 
@@ -51,17 +50,15 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
         read = {name: studies[name] for name in select_groups(studies, study, "study", source)}
         if not read:
             raise RequestError(f"{source}: expected a study of Optuna, found none")
-        single = [name for name, of in studies.items() if len(of.directions) == 1]
-        advice = f". Name one with --study: {', '.join(single)}" if single else ""
-        if several := [name for name in read if name not in single]:
-            wrong = f"expected one metric, found several{advice}"
-            raise RequestError(f"{source}: study {several[0]!r}: {wrong}")
         trials = {name: of.get_trials(deepcopy=False) for name, of in read.items()}
-        metrics = {(of.metric_names or ["value"])[0] for of in read.values()}
-        directions = {of.direction.name for of in read.values()}
-    if len(directions) > 1 or len(metrics) > 1:
-        raise RequestError(f"{source}: {len(read)} studies of several metrics{advice}")
-    sweep = ForeignSweep(trials=[], metric=metrics.pop(), mode=_MODES.get(directions.pop(), ""))
+        metrics = {_metrics(of) for of in read.values()}
+    if len(metrics) > 1:
+        advice = f"Name one with --study: {', '.join(read)}"
+        raise RequestError(f"{source}: {len(read)} studies of several metrics. {advice}")
+    modes = dict(metrics.pop())
+    sweep = ForeignSweep(
+        trials=[], metric=next(iter(modes)) if len(modes) == 1 else "", modes=modes
+    )
     again, broken = 0, 0
     for name, each in trials.items():
         retried = {n for trial in each for n in trial.system_attrs.get("retry_history", ())}
@@ -76,6 +73,13 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
     if broken:
         sweep.notes.append(f"{broken} trials break constraints, which no statistic heeds")
     return sweep
+
+
+def _metrics(study: optuna.Study) -> tuple[tuple[str, str], ...]:
+    """The names of the metrics, as in Optuna's own table, and which of their values are best."""
+    modes = [_MODES.get(direction.name, "") for direction in study.directions]
+    default = [f"values_{n}" for n in range(len(modes))] if len(modes) > 1 else ["value"]
+    return tuple(zip(study.metric_names or default, modes, strict=True))
 
 
 def _is_whole_grid(trials: Sequence[optuna.trial.FrozenTrial]) -> bool:
@@ -132,11 +136,13 @@ def _trial(
             sweep.scales[name] = axis if same else ""
         if isinstance(kind, FloatDistribution) and not kind.step:
             sweep.continuous.add(name)
+    # other scores are attributes
+    others = {name: value for name, value in trial.user_attrs.items() if type(value) is float}
     return ForeignTrial(
         group=group,
         status=_STATUS.get(trial.state.name, "running"),
         settings=flatten(trial.params),
-        results={sweep.metric: trial.values[0]} if trial.values else {},
+        results=others | dict(zip(sweep.modes, trial.values or (), strict=False)),
         labels=trial.user_attrs,
         reports=[
             {sweep.metric: trial.intermediate_values[n]} for n in sorted(trial.intermediate_values)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.catalog.rows import Row
+from clsweep.display.numbers import count
 from clsweep.errors import RequestError
-from clsweep.sweeps.column_roles import SETTING_NAMES, SETTING_PREFIXES
-from clsweep.sweeps.exported_rows import rows_of_csv, runs_of_json
+from clsweep.sweeps.column_roles import SETTING_NAMES, SETTING_PREFIXES, is_of_a_run
+from clsweep.sweeps.exported_rows import rows_of_csv, rows_of_runs, runs_of_json
 from clsweep.sweeps.foreign_sweep import (
     ENDED,
     OWN_LABELS,
@@ -42,6 +43,7 @@ _LABELS = (
     "name", "id", "state", "notes", "user", "tags", "created", "created_at", "runtime", "url",
     "run_id",
 )  # fmt: skip
+_IDS = {"ID", "id", "run_id", "trial_id"}
 _TABLES, _LISTS = ("csv", "tsv"), ("json", "jsonl", "ndjson")
 _PARENT = "tags.mlflow.parentRunId"
 _RAY_TABLE = {"training_iteration", "time_this_iter_s"}  # of Tune's `get_dataframe`
@@ -93,8 +95,13 @@ def _read_export(source: Path, kind: str, notes: list[str]) -> tuple[dict[str, F
     given = rows_of_csv(source, notes) if kind in _TABLES else runs_of_json(source, kind)
     runs = {at: {_ALIASES[n]: run[n] for n in _ALIASES if n in run} | run for at, run in given}
     mixed = not all(map(_is_apart, runs.values()))
+    steps = _join_steps(runs, notes) if mixed else {}
     trials = {at: _trial(run, at) for at, run in _without_parents(runs, notes).items()}
-    if early := sum(run.get("done") == "False" for run in runs.values() if {*run} >= _RAY_TABLE):
+    for at in steps.keys() & trials.keys():
+        reports = reports_by_epoch([*map(numeric_results, steps[at])])
+        trials[at] = replace(trials[at], length=len(steps[at]), reports=reports)
+    ends = runs.values() if not steps else ()
+    if early := sum(run.get("done") == "False" for run in ends if {*run} >= _RAY_TABLE):
         notes.append(
             f"{early} of {len(runs)} rows are no last report of their trial (done is False): the "
             "best one, or that of a trial which had not ended; they count as finished"
@@ -103,6 +110,32 @@ def _read_export(source: Path, kind: str, notes: list[str]) -> tuple[dict[str, F
     if mixed and len(lengths) == len(trials) > 1 and lengths == sorted({1, *lengths}):
         raise RequestError(f"{source}: expected a row for each run, given each step of one")
     return trials, mixed
+
+
+def _join_steps(runs: dict[str, Row], notes: list[str]) -> dict[str, list[Row]]:
+    """Make one row a run of a table that has one a step, in place: of each column the last value.
+
+    Returns:
+        the rows of each run, without empty cells; none where a row is a run.
+    """
+    counter, given = rows_of_runs(runs, lambda name: name in _IDS or is_of_a_run(name))
+    if not given:
+        return {}
+    notes.append(
+        f"{count(len(runs))} rows are the steps of {count(len(given))} runs, as {counter} counts "
+        "them: of each the last value"
+    )
+    steps = {
+        at: [{n: value for n, value in row.items() if value not in ("", None)} for row in rows]
+        for at, rows in given.items()
+    }
+    for at in [*runs]:
+        last = {name: value for row in steps.get(at, ()) for name, value in row.items()}
+        row = dict.fromkeys(runs.pop(at), "") | last
+        if at in steps:
+            # a table of Tune's is told by its own column
+            runs[at] = {n: row[n] for n in row if n != counter or {*row} >= _RAY_TABLE}
+    return steps
 
 
 def _without_parents(runs: dict[str, Row], notes: list[str]) -> dict[str, Row]:

@@ -110,6 +110,16 @@ def run_wandb(folder):
     return folder
 
 
+def run_wandb_table(folder):
+    """`run.history()` of each run beside its settings, one behind the other."""
+    rows = [
+        {"lr": lr, "seed": seed, "_step": step, "value": score(lr, seed, step)}
+        for lr, seed in GRID for step in range(4)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(folder / "a.csv")
+    return folder / "a.csv"
+
+
 @pytest.fixture
 def imported(tmp_path, cli_command, monkeypatch):
     """The folder of what a tool ran."""
@@ -125,7 +135,9 @@ def imported(tmp_path, cli_command, monkeypatch):
     return import_of
 
 
-@pytest.mark.parametrize("run", [run_optuna, run_mlflow_files, run_mlflow_database, run_wandb])
+@pytest.mark.parametrize(
+    "run", [run_optuna, run_mlflow_files, run_mlflow_database, run_wandb, run_wandb_table]
+)
 def test_an_import_keeps_the_reports_of_finished_trials(run, imported):
     out = imported(run)
     frame = clsweep.open_results(out).fidelity()

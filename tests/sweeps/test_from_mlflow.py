@@ -59,7 +59,7 @@ def test_a_sweep_of_optuna_in_mlflows_storage(tmp_path):
     states = "finished finished stopped stopped finished stopped failed failed stopped failed"
     states = [*states.split(), "stopped", *["finished"] * 5]  # as the study says of its trials
     assert [trial.status for trial in sweep.trials] == states
-    assert (sweep.metric, sweep.mode) == ("value", "max")
+    assert (sweep.metric, sweep.modes) == ("value", {"value": "max"})
     first, second = sweep.trials[:2]
     assert (first.settings, first.results) == (
         {"lr": 0.044303752452182654, "clip": None}, {"value": 0.6221518762260914}

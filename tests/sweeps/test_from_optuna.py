@@ -58,7 +58,7 @@ def test_an_optuna_storage(storage):
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     sweep = read_optuna(path, None)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
-    assert (sweep.metric, sweep.mode) == ("value", "max")
+    assert (sweep.metric, sweep.modes) == ("value", {"value": "max"})
     assert (sweep.scales, sweep.continuous) == ({"lr": "", "depth": "linear"}, {"lr"})
     assert read_optuna(path, "tau").scales["lr"] == "log"
     status = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}
@@ -95,7 +95,7 @@ def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path):
     whole = path.read_text()
     path.write_text(whole[: whole.rindex("datetime_complete")])
     sweep = read_optuna(path, None)
-    assert (sweep.metric, sweep.mode) == ("error", "min")
+    assert (sweep.metric, sweep.modes) == ("error", {"error": "min"})
     assert [t.status for t in sweep.trials] == ["finished", "running"]
     path.write_text(whole.replace("\n", "\n{", 1))  # another process went on behind it
     with pytest.raises(RequestError, match=r"sweep\.log:2: cannot be read as a line of an Optuna"):
@@ -109,9 +109,32 @@ def test_studies_that_cannot_be_one_table(tmp_path):
     with pytest.raises(RequestError, match="Name one with --study: up, down"):
         read_optuna(tmp_path / "a.db", None)
     optuna.create_study(study_name="two", storage=where, directions=["minimize", "maximize"])
-    several = r"study 'two': expected one metric, found several\. Name one with --study: up, down"
-    with pytest.raises(RequestError, match=several):
-        read_optuna(tmp_path / "a.db", "two")
+    with pytest.raises(RequestError, match="3 studies of several metrics"):
+        read_optuna(tmp_path / "a.db", None)
+
+
+def test_a_study_of_several_metrics_is_read_by_one_of_them(tmp_path):
+    directions = ["maximize", "minimize"]
+    study = optuna.create_study(storage=journal(tmp_path / "a.db"), directions=directions)
+
+    def run(trial):
+        lr = trial.suggest_float("lr", 0, 1)
+        trial.set_user_attr("test", 80 - lr)
+        trial.set_user_attr("seed", 0)
+        return 90 - lr, 1 + lr
+
+    study.optimize(run, n_trials=3)
+    for name, mode in (("values_0", "max"), ("values_1", "min")):
+        table = import_sweep(read_optuna(tmp_path / "a.db", None), metric=name)
+        assert (table.options["metric"], table.options["mode"]) == (name, mode)
+        values = [trial.values[int(name[-1])] for trial in study.trials]
+        assert [row[name] for row in table.rows] == values
+    with pytest.raises(RequestError, match=r"name one with --metric: values_0, values_1$"):
+        import_sweep(read_optuna(tmp_path / "a.db", None))
+    with pytest.raises(RequestError, match="--mode: expected min for values_1, given max"):
+        import_sweep(read_optuna(tmp_path / "a.db", None), metric="values_1", mode="max")
+    table = import_sweep(read_optuna(tmp_path / "a.db", None), metric="test", mode="max")
+    assert [row["test"] for row in table.rows] == [80 - t.params["lr"] for t in study.trials]
 
 
 GRID = {"lr": [1e-3, 1e-2, 1e-1], "wd": [0.0, 0.1]}

@@ -4,6 +4,7 @@ import gzip
 import json
 import sys
 
+import pandas as pd
 import pytest
 
 from clsweep.errors import RequestError
@@ -96,6 +97,45 @@ def test_the_maximum_in_a_summary_stands_beside_the_last_value(tmp_path):
         (tmp_path / "run-1.wandb").write_bytes(wandb_log(order))
         (trial,) = read_wandb(tmp_path).trials
         assert trial.results == {"acc": 0.8, "acc.max": 0.9}
+
+
+@pytest.mark.parametrize("step", ["epoch", "_step", "trainer/global_step", "training_iteration"])
+def test_rows_that_are_steps_are_joined_to_runs(step, tmp_path):
+    """The accuracy is taken every second step, the third run was cut off."""
+    rows = [
+        {
+            "Name": f"r{run}",
+            step: n,
+            "lr": lr,
+            "loss": 9 - n + run / 9,
+            "acc": 70 + n + run if n % 2 else "",
+        }
+        for run, (lr, size) in enumerate(((0.1, 6), (0.1, 6), (0.2, 4), (0.2, 6)))
+        for n in range(1, size + 1)
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "a.csv")
+    table = import_sweep(read_wandb(tmp_path / "a.csv"), metric="acc", mode="max")
+    note = f"22 rows are the steps of 4 runs, as {step} counts them: of each the last value"
+    assert table.notes[0] == note
+    assert [row["acc"] for row in table.rows] == [75, 76, 75, 78]
+    assert [row["status"] for row in table.rows] == ["finished"] * 2 + ["stopped", "finished"]
+    assert (table.options["params"], table.options["seed"]) == (["lr"], "")
+    assert [row["epoch"] for row in table.epochs] == [1, 2, 3] * 3
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # the last epoch of each run, which a setting decides, or how the run went
+        ["lr,epochs,epoch,acc", *(f"{lr},{n},{n - 1},{n + lr}" for lr in (1, 2) for n in (5, 9))],
+        ["lr,batch,_step,acc", *(f"{lr},{n},{90 // n},{n}" for lr in (1, 2) for n in (9, 5))],
+        ["lr,seed,epoch,acc", *(f"{lr},{n},{9 + n},{n}" for lr in (1, 2) for n in (5, 9))],
+        ["lr,epoch,acc", "0.1,37,70", "0.2,52,71", "0.1,40,72", "0.2,41,73"],
+    ],
+)
+def test_the_last_step_of_each_run_does_not_join_them(lines, tmp_path):
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    assert len(read_wandb(tmp_path / "a.csv").trials) == 4
 
 
 def test_a_table_of_tune_has_no_bookkeeping_among_its_settings(tmp_path):

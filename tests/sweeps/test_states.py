@@ -117,7 +117,7 @@ def test_a_recorded_sweep_of_hydra(tmp_path):
     assert {*states} == {*known}
     assert [trial.status for trial in sweep.trials] == [known[state] for state in states]
     assert sweep.trials[0].settings == {"lr": 0.047531980423231666, "opt": "sgd", "seed": 0}
-    assert (sweep.metric, sweep.mode, sweep.continuous) == ("value", "max", {"lr"})
+    assert (sweep.metric, sweep.modes, sweep.continuous) == ("value", {"value": "max"}, {"lr"})
 
 
 def test_trackio_has_no_states(tmp_path):
