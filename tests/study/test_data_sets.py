@@ -260,6 +260,24 @@ def test_a_plan_says_what_copies_and_caches_take_and_where_the_disk_is_too_small
     assert line.endswith(f"Unless it is {advice}")
 
 
+def test_a_plan_says_what_scores_are_transferred_to(load_tree, root):
+    (root / "train" / "A").mkdir()
+    for name in ("A/0.JPEG", "A/1.JPEG", "A/2.JPEG", "A/notes.txt"):
+        (root / "train" / name).touch()
+    data = {"name": "digits", "transfer_root": str(root), "val_fraction": 0.2}
+    base = {**TREE["base"], "transfer_dataset": "imagefolder"}
+    metric = {"name": "transfer_linear_top1"}
+    study = load_tree(**{**TREE, "dataset": data, "base": base, "metric": metric})
+    assert plan_data(study)[0] == (
+        "Data: digits: 1,150 images to train; those of transfer_dataset are scored"
+    )
+    assert [*study.notes[:3]] == [
+        f"not read in {root}: train/*.txt",
+        f"classes in {root} that may be spellings of one: A and a",
+        f"scores are transferred to {root}: 22 images to fit on, 5 to score, 3 classes: A, a, b",
+    ]
+
+
 def test_a_plan_reads_some_pictures_once_and_a_trial_none_for_that(load_tree, root, monkeypatch):
     """The sample of a transfer data set, too."""
     for number, path in enumerate(sorted(root.rglob("*.JPEG"))):

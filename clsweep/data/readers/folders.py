@@ -220,7 +220,8 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
         for path in (os.path.join(below, name) for name in names if not name.startswith(".")):
             if path not in used:
                 word = companion_word(path)
-                others[f"{leftover or top}*{f'{word}*' * bool(word)}{Path(path).suffix}"] += 1
+                kind = f"{leftover or top}*{f'{word}*' * bool(word)}{Path(path).suffix}"
+                others[path if path == LABELS_TABLE else kind] += 1
     return list_counts(others)
 
 
