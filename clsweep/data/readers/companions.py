@@ -75,6 +75,20 @@ def without_companions(paths: Sequence[str], num_outer: int = 0) -> list[str]:
     return [path for path in paths if path not in marked or not shows_another(path)]
 
 
+def holds_classes(names: Sequence[str], *, has_table: bool) -> bool:
+    """True where folders of images to train on are classes: not where a table has the classes and
+    the folders are called as those of pictures and masks are.
+    """
+    kinds = _IMAGES, _MASKS, _THUMB
+    return any(not has_table or not any(k.fullmatch(name.lower()) for k in kinds) for name in names)
+
+
+def masks_beside(names: Sequence[str]) -> list[str]:
+    """Folders of pictures and of their masks, where both are there."""
+    both = [[n for n in names if kind.fullmatch(n.lower())] for kind in (_IMAGES, _MASKS)]
+    return [each[0] for each in both] if all(both) else []
+
+
 def companion_word(path: str) -> str:
     """The word by which a picture's name or folders say that it may belong to another, or empty."""
     *folders, name = path.lower().split("/")
