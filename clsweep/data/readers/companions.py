@@ -46,7 +46,7 @@ def without_companions(paths: Sequence[str], num_outer: int = 0) -> list[str]:
     num_outer: folders that a path begins with and that are no words for this: part and class.
     """
 
-    marked = {path for path in paths if companion_word("/".join(path.split("/")[num_outer:]))}
+    marked = {path for path in paths if _word("/".join(path.split("/")[num_outer:]))}
     if not marked:
         return [*paths]
 
@@ -89,7 +89,13 @@ def masks_beside(names: Sequence[str]) -> list[str]:
     return [each[0] for each in both] if all(both) else []
 
 
-def companion_word(path: str) -> str:
+def file_kind(path: str) -> str:
+    """A file's end, and the word by which it is a companion: `*.txt`, `*mask*.png`."""
+    word = _word(path)
+    return f"*{f'{word}*' * bool(word)}{os.path.splitext(path)[1]}"
+
+
+def _word(path: str) -> str:
     """The word by which a picture's name or folders say that it may belong to another, or empty."""
     *folders, name = path.lower().split("/")
     if not name.endswith(IMAGE_SUFFIXES):

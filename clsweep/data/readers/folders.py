@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from clsweep.data.locations import DataPlace
 from clsweep.data.readers.companions import (
-    companion_word,
+    file_kind,
     holds_classes,
     masks_beside,
     shown_names,
@@ -226,8 +226,7 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
         leftover = next((f"{name}/" for name in below.split("/") if not shown_names([name])), "")
         for path in (os.path.join(below, name) for name in names if not name.startswith(".")):
             if path not in used:
-                word = companion_word(path)
-                kind = f"{leftover or top}*{f'{word}*' * bool(word)}{Path(path).suffix}"
+                kind = f"{leftover or top}{file_kind(path)}"
                 others[path if path == LABELS_TABLE else kind] += 1
     return list_counts(others)
 

@@ -12,7 +12,7 @@ from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import dataset_layout
 from clsweep.errors import RequestError
 from tests.data.bucket_files import write_images
-from tests.data.own import layout_of
+from tests.data.own import layout_of, noise, png, write_tar
 
 # Of a kind of data set: a picture, and what belongs to it.
 SETS = {
@@ -76,6 +76,18 @@ def test_folders_of_pictures_and_masks_are_no_classes(scheme, tmp_path):
         with pytest.raises(AbsentError, match="do not say how many images and classes"):
             dataset_layout(DATASET["imagefolder"], DataPlace(root=f"{scheme}{root}"))
     assert layout_of("imagefolder", root).classes == tuple("01234567")
+
+
+def test_masks_and_leftovers_in_a_tar_file_are_no_images(tmp_path):
+    picture = png(noise(1, 16, 16, 3)[0])
+    of_each = ("images/{}.jpg", "images/{}_mask.png", "masks/{}.png", "__MACOSX/images/{}.jpg")
+    files = {form.format(i): picture for i in range(6) for form in of_each}
+    files |= {f"images/{i}.cls": b"%d" % (i % 2) for i in range(6)}
+    files["images/0_mask.cls"] = b"1"
+    write_tar(tmp_path / "set" / "train-0.tar", files)
+    layout = layout_of("webdataset", tmp_path / "set")
+    assert np.bincount(layout.labels["train"] + 1).tolist() == [0, 3, 4]  # one mask has a class
+    assert layout.unread == "5 *mask*.png, 6 *masks*.png"
 
 
 def test_a_table_needs_no_masks_and_may_name_them(tmp_path):
