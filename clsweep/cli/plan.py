@@ -274,7 +274,7 @@ def _copy_notes(study: Study) -> list[str]:
         f"{count(len(pairs))} {are}, first {' and '.join(n.removeprefix(root) for n in pairs[0])}"
         for part, ((num_tested, _), exact, near) in copies.items()
         for pairs, are in (
-            (exact, "are trained on too, byte for byte"),
+            (exact, "repeat training images, byte for byte"),
             (near, "look like other training images (nearly the same small grey image)"),
         )
         if pairs

@@ -240,7 +240,7 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
-        parts_by=layout.parts_by,
+        parts_by=layout.parts_by if len(test) else "chance, as no part is held out",
     )  # fmt: skip
 
 

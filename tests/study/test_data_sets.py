@@ -1,5 +1,6 @@
 """What a study may say of its data set, and the sizes that its plan then has."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,6 +76,16 @@ def test_the_plan_has_the_sizes_of_an_image_folder_and_opens_no_image(load, root
     assert study.dataset.num_test == 6
     assert study.plan()["small_view_size"].tolist() == [96], "3/7 of 224"
     assert sizes(load(folder, "dataset.image_size=64")) == (64, 24, 2)
+
+
+def test_a_plan_says_where_chance_holds_images_out(load, root):
+    dataset = f"name: imagefolder, root: {root}, val_fraction: 0.25"
+    assert not [line for line in plan_data(load(dataset)) if "chance" in line]
+    shutil.rmtree(root / "val")
+    lines = plan_data(load(dataset))
+    assert lines[0].endswith(": 15 images to train, 5 to score (validation split)")
+    parts = "Parts by chance, as no part is held out: 20 images to train on, 4 to test"
+    assert parts in lines
 
 
 def test_spellings_of_one_class_are_noted(load, root):
