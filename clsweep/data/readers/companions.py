@@ -20,6 +20,7 @@ _THUMB = re.compile(r"(?<![a-z])thumb(nail)?s?(?![a-z])")  # of a picture, not a
 _ENDS = r"masks?|seg(?:mentation)?s?|superpixels?|trimaps?|ground[-_ ]?truths?|gt"
 _MASK = re.compile(rf"(?<=[-_. ])({_ENDS})([-_. ]?[0-9]+)?$")
 _MASKS = re.compile(rf"{_ENDS}|segmentation(class|object)|annot(ation)?s?|labels?")
+_MORE_MASKS = re.compile(rf"(.*[-_. ])?({_MASKS.pattern})([-_. ].*)?")  # `train_masks`
 # Folders of the pictures themselves, beside those of their masks or thumbnails.
 _IMAGES = re.compile(r"(jpeg)?images?|imgs?|photos?|pictures?|originals?|large|full|raw|frames?")
 
@@ -54,7 +55,7 @@ def without_companions(paths: Sequence[str], num_outer: int = 0) -> list[str]:
         """Folders but those that tell pictures and companions apart; the last name."""
         *folders, name = path.lower().split("/")
         outer, inner = folders[:num_outer], folders[num_outer:]
-        kinds = _THUMB, _MASKS, _IMAGES
+        kinds = _THUMB, _MORE_MASKS, _IMAGES
         outer += [each for each in inner if not any(kind.fullmatch(each) for kind in kinds)]
         return "/".join(outer), name
 
@@ -103,4 +104,4 @@ def _word(path: str) -> str:
     if _THUMB.search(path.lower()):
         return "thumb"
     mask = _MASK.search(os.path.splitext(name)[0])
-    return mask[1] if mask else next((each for each in folders if _MASKS.fullmatch(each)), "")
+    return mask[1] if mask else next((n for n in folders if _MORE_MASKS.fullmatch(n)), "")

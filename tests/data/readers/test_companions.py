@@ -25,6 +25,7 @@ SETS = {
     "VOC": ("JPEGImages/{}{}.jpg", "SegmentationClass/{}{}.png"),
     "ISIC": ("ISIC_{}{}.jpg", "ISIC_{}{}_superpixels.png"),
     "CUB": ("images/001.{}/{}.jpg", "segmentations/001.{}/{}.png"),
+    "Carvana": ("imgs/{}{}.jpg", "train_masks/{}{}_mask.png"),
     "masks of another end": ("images/{}/{}.jpg", "masks/{}/{}_mask.png"),
 }
 
@@ -58,9 +59,10 @@ def test_masks_beside_pictures_are_no_images(kind, scheme, tmp_path):
     ],
 )
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_pictures_of_masks_are_images(names, scheme, tmp_path):
+@pytest.mark.parametrize("kind", ["imagefolder", "imagefiles"])
+def test_pictures_of_masks_are_images(kind, names, scheme, tmp_path):
     root = write_images(tmp_path / "set", *names)
-    layout = dataset_layout(DATASET["imagefolder"], DataPlace(root=f"{scheme}{root}"))
+    layout = dataset_layout(DATASET[kind], DataPlace(root=f"{scheme}{root}"))
     assert len(layout.labels["train"]) == len(names)
 
 
