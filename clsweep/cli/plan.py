@@ -229,6 +229,8 @@ def _data_lines(study: Study, level: str) -> list[str]:
     part = f"to score ({split} split)"
     known = f", {count(num_scored)} {part}" if num_scored is not None else ""
     known = known or f"; {part}: unknown until the files are here"
+    if is_transferred := metric.name.startswith("transfer"):
+        known = "; those of transfer_dataset are scored"
     name = level or study.dataset.name
     lines = [f"Data: {name}: {count(num_train)} images to train{without}{known}"]
     if by := study.dataset.parts_by:
@@ -239,7 +241,7 @@ def _data_lines(study: Study, level: str) -> list[str]:
         lines.append(f"{count(len(names))} classes: {listed(names)}")
     unit = f" in {metric.unit}" * bool(metric.unit)
     lines.append(f"Metric: {metric.name}{unit}, {metric.mode} is best")
-    if metric.unit == "%" and num_scored and not metric.name.startswith("transfer"):
+    if metric.unit == "%" and num_scored and not is_transferred:
         worth = 100 / num_scored
         lines[-1] += f"; one scored image is {number(worth)} points"
         others = 100 * 1.96 * (0.9 * 0.1 / num_scored) ** 0.5
@@ -265,13 +267,14 @@ def _copy_notes(study: Study) -> list[str]:
     from clsweep.data.sources import dataset_layout
 
     layout = dataset_layout(row, place)
-    (num_tested, _), exact, near = copies_between(layout)
-    part, root = "test" if len(layout.labels["test"]) else "training", f"{layout.root}/"
+    copies = copies_between(layout, is_validated=study.sections.val_fraction is not None)
+    names, root = {"test": "test", "train": "training"}, f"{layout.root}/"
     return [
-        f"note: of {count(num_tested)} {part} images that were compared, {count(len(pairs))} "
-        f"{are}, first {' and '.join(name.removeprefix(root) for name in pairs[0])}"
+        f"note: of {count(num_tested)} {names[part]} images that were compared, "
+        f"{count(len(pairs))} {are}, first {' and '.join(n.removeprefix(root) for n in pairs[0])}"
+        for part, ((num_tested, _), exact, near) in copies.items()
         for pairs, are in (
-            (exact, "are trained on too, byte for byte"),
+            (exact, "repeat training images, byte for byte"),
             (near, "look like other training images (nearly the same small grey image)"),
         )
         if pairs

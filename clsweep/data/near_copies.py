@@ -20,18 +20,25 @@ _SIDE = 16  # pixels of a small grey image
 _ALIKE = 0.06  # root mean square difference of two, as a share of their contrast
 _FLAT = 4.0  # levels of 255: a contrast below it shows nothing to compare
 _Pairs: TypeAlias = list[tuple[str, str]]  # names, held out and trained on
+_Small: TypeAlias = tuple[str, bytes, np.ndarray]
+Copies: TypeAlias = tuple[tuple[int, int], _Pairs, _Pairs]
 
 
-def copies_between(layout: DataLayout) -> tuple[tuple[int, int], _Pairs, _Pairs]:
-    """The test images that are training images too; where no part is held out, training images that
-    another one repeats, as either may be. What cannot be decoded is left out.
+def copies_between(layout: DataLayout, *, is_validated: bool = False) -> dict[str, Copies]:
+    """Images of parts that are scored and are training images too. Of the training images, of which
+    any may be held out where no part is or the study validates on some, those that repeat another.
+    What cannot be decoded is left out.
+    """
+    trained = _small_images(layout, "train")
+    tested = _small_images(layout, "test") if len(layout.labels["test"]) else None
+    copies = {} if tested is None else {"test": _copies(tested, trained)}
+    return copies | ({"train": _copies(trained, trained)} if is_validated or not copies else {})
 
-    Returns how many were compared, held out and trained on; pairs of the same bytes; and other
+
+def _copies(tested: list[_Small], trained: list[_Small]) -> Copies:
+    """The numbers that were compared, held out and trained on; pairs of the same bytes; and other
     pairs that look alike.
     """
-    held_out = "test" if len(layout.labels["test"]) else "train"
-    trained = _small_images(layout, "train")
-    tested = trained if held_out == "train" else _small_images(layout, held_out)
     if not trained or not tested:
         return (len(tested), len(trained)), [], []
     first = {digest: name for name, digest, _ in reversed(trained)}
@@ -43,13 +50,13 @@ def copies_between(layout: DataLayout) -> tuple[tuple[int, int], _Pairs, _Pairs]
     known, near = {name for pair in exact for name in pair}, _Pairs()
     for row, column in zip(*np.nonzero(is_alike), strict=True):
         name, other = tested[row][0], trained[column][0]
-        if name not in known and (held_out == "test" or column < row):
+        if name not in known and (tested is not trained or column < row):
             near.append((name, other))
             known.add(name)
     return (len(tested), len(trained)), exact, near
 
 
-def _small_images(layout: DataLayout, part: str) -> list[tuple[str, bytes, np.ndarray]]:
+def _small_images(layout: DataLayout, part: str) -> list[_Small]:
     """Name, digest of the content, and grey levels (_SIDE**2,) of some images of a part."""
     images = []
     for row in sampled_rows(len(layout.labels[part]), MOST_COMPARED):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.catalog.rows import PictureSample
+from clsweep.display.numbers import count
 from clsweep.errors import RequestError, first_line, listed
 from clsweep.machine import num_cores
 
@@ -111,21 +112,20 @@ def dataset_layout(dataset: Dataset, place: DataPlace, *, by_names: bool = False
     train, test = (layout.labels[part] for part in DATA_PARTS)
     if not len(train):
         raise layout_error(root, "training images", "none")
-    used = np.unique(train[train >= 0])
-    if not (num_classes := len(names or used)):
-        return layout
+    used = np.unique(train[train >= 0])  # of the names of a table some may be of no image
+    if not (num_classes := len(used)):
+        return replace(layout, classes=())
     if not 2 <= num_classes <= MAX_CLASSES:
         raise layout_error(root, f"2 to {MAX_CLASSES} classes", num_classes)
     if (unknown := np.setdiff1d(test[test >= 0], train)).size:
         expected = "test images of classes that the training images have"
         raise layout_error(root, expected, f"class {names[unknown[0]] if names else unknown[0]}")
-    if names:
-        return layout
     labels = {
         part: np.where(numbers < 0, -1, np.searchsorted(used, numbers))
         for part, numbers in layout.labels.items()
     }
-    return replace(layout, classes=tuple(map(str, used)), labels=labels)
+    classes = tuple(names[number] if names else str(number) for number in used)
+    return replace(layout, classes=classes, labels=labels)
 
 
 def sized_dataset(
@@ -240,7 +240,7 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
-        parts_by=layout.parts_by,
+        parts_by=layout.parts_by if len(test) else "chance, as no part is held out",
     )  # fmt: skip
 
 
@@ -393,7 +393,26 @@ def list_counts(others: Counter[str]) -> str:
     return listed(names) if names else ""
 
 
-def alike_classes(names: Sequence[str]) -> list[str]:
+def files_notes(dataset: Dataset, root: str) -> list[str]:
+    """Notes on the user's own files: what is not read, and classes that may be spellings of one."""
+    notes = [f"not read in {root}: {dataset.unread}"] * bool(dataset.unread)
+    if alike := _alike_classes(dataset.class_names):
+        notes.append(f"classes in {root} that may be spellings of one: {listed(alike)}")
+    return notes
+
+
+def transfer_note(dataset: Dataset, root: str, val_fraction: float | None) -> str:
+    """Sizes and classes of the user's own files that scores are transferred to."""
+    num_fitted, num_scored = dataset.split_sizes(val_fraction)
+    parts = f"; parts by {dataset.parts_by}" if dataset.parts_by else ""
+    return (
+        f"scores are transferred to {root}: {count(num_fitted)} images to fit on, "
+        f"{count(num_scored or 0)} to score, {count(len(dataset.class_names))} classes: "
+        f"{listed(dataset.class_names)}{parts}"
+    )
+
+
+def _alike_classes(names: Sequence[str]) -> list[str]:
     """Names of classes, in pairs, that may be spellings of one: `Cat` and `cat`, `01` and `1`."""
 
     def plain(name: str) -> str | float:

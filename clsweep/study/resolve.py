@@ -30,8 +30,8 @@ from clsweep.catalog.ownership import (
     trial_owns,
 )
 from clsweep.data.locations import AbsentError, DataPlace
-from clsweep.data.sources import alike_classes, sized_dataset
-from clsweep.errors import MAX_LINES, RequestError, StudyError, listed, nearest
+from clsweep.data.sources import files_notes, sized_dataset, transfer_note
+from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.cautions import setting_notes
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
@@ -342,11 +342,7 @@ class _Cell(Draft):
             self._note_copy(dataset)
         elif dataset.files and not dataset.images_digest:
             self.notes.append(f"{given.root} is not there: planned with the sizes stated for it")
-        if dataset.unread:
-            self.notes.append(f"not read in {given.root}: {dataset.unread}")
-        if alike := alike_classes(dataset.class_names):
-            one = f"classes in {given.root} that may be spellings of one"
-            self.notes.append(f"{one}: {listed(alike)}")
+        self.notes += files_notes(dataset, given.root)
         return dataset
 
     def _note_copy(self, dataset: Dataset) -> None:
@@ -381,6 +377,9 @@ class _Cell(Draft):
             except RequestError as error:
                 self.error(at, str(error))
                 continue
+            self.notes += files_notes(dataset, place.root)
+            if dataset.class_names:
+                self.notes.append(transfer_note(dataset, place.root, self.sections.val_fraction))
             if dataset.images_digest:
                 digests = (self.dataset.images_digest or "", dataset.images_digest)
                 self.dataset = replace(self.dataset, images_digest="+".join(digests))

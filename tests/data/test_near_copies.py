@@ -30,7 +30,7 @@ def root(tmp_path):
 
 
 def copies(root):
-    num_compared, *pairs = copies_between(layout_of("imagefolder", root))
+    [(num_compared, *pairs)] = copies_between(layout_of("imagefolder", root)).values()
     return num_compared, *(
         [tuple(n.removeprefix(f"{root}/") for n in p) for p in of] for of in pairs
     )
@@ -60,6 +60,22 @@ def test_without_a_held_out_part_the_training_images_are_compared_with_each_othe
     )  # fmt: skip
 
 
+def test_of_training_images_that_may_be_validated_on_copies_are_named(root):
+    """Beside a part that is held out, too: scores are of neither but of some training images."""
+    shutil.copy(root / "train/a/2.png", root / "train/a/2 (1).png")
+    shutil.copy(root / "train/a/2.png", root / "val/a/1.png")
+    layout = layout_of("imagefolder", root)
+    pairs = {
+        part: [tuple(name.removeprefix(f"{root}/") for name in pair) for pair in exact]
+        for part, (_, exact, _) in copies_between(layout, is_validated=True).items()
+    }
+    assert pairs == {
+        "test": [("val/a/1.png", "train/a/2 (1).png")],
+        "train": [("train/a/2.png", "train/a/2 (1).png")],
+    }
+    assert [*copies_between(layout)] == ["test"]
+
+
 def test_of_many_some_are_compared(root, monkeypatch):
     monkeypatch.setattr(near_copies, "MOST_COMPARED", 10)
     shutil.copytree(root / "train", root / "val", dirs_exist_ok=True)
@@ -76,4 +92,4 @@ def test_digits_that_look_alike_are_no_copies(tmp_path):
         test_images=pixels[900:], test_labels=labels[900:],
     )  # fmt: skip
     alike = copies_between(layout_of("arrays", tmp_path / "digits.npz"))
-    assert alike == ((500, 500), [], [])
+    assert alike == {"test": ((500, 500), [], [])}

@@ -141,6 +141,15 @@ def test_names_of_classes_are_those_of_the_data_set(column, tmp_path):
     assert actual.classes == ("ants", "bees", "cats")
 
 
+def test_names_of_classes_that_no_training_image_has_do_not_count(tmp_path):
+    """As of a part of a data set, which `filter` leaves with the names of the whole."""
+    some = hub()["train"].filter(lambda row: row["label"] != 1)
+    some.save_to_disk(tmp_path / "set")
+    actual = layout_of("huggingface", tmp_path / "set")
+    assert actual.labels["train"].tolist() == [label // 2 for label in LABELS if label != 1]
+    assert actual.classes == ("ants", "cats")
+
+
 def table(root: Path, labels: Any, *, part: str = "train", name: str = "label") -> None:
     root.mkdir(exist_ok=True)
     images = [{"bytes": png(PICTURES[i]), "path": None} for i in range(len(labels))]
@@ -212,20 +221,19 @@ def test_the_class_of_a_sample_is_read_where_one_file_says_it_throughout(
 
 
 def test_what_is_not_read_of_the_users_files_is_said(by_class, tmp_path):
-    for name in ("train/c0/x.gif", "train/c0/.hidden.png", "val/labels.csv", "test/c0/0.png"):
-        write(by_class / name, "-")
+    for name in ("c0/x.gif", "c0/.hidden.png", "../val/x.csv", "../test/0.png", "../labels.csv"):
+        write(by_class / "train" / name, "-")
     place = DataPlace(root=str(by_class))
-    assert sized_dataset("imagefolder", place).unread == "test/*.png, train/*.gif, val/*.csv"
+    unread = "labels.csv, test/*.png, train/*.gif, val/*.csv"
+    assert sized_dataset("imagefolder", place).unread == unread
     table(tmp_path / "set", pa.array(["ant"] * 4), name="species")
     place = DataPlace(root=str(tmp_path / "set"))
     assert sized_dataset("huggingface", place).unread == "species"
     for part in ("dev", "test"):
         table(tmp_path / "set", [0, 1], part=part)
     table(tmp_path / "set" / "data", [0, 1], part="extra")
-    assert (
-        layout_of("huggingface", tmp_path / "set").unread
-        == "data/extra*.parquet, dev*.parquet, species"
-    )
+    unread = "data/extra*.parquet, dev*.parquet, species"
+    assert layout_of("huggingface", tmp_path / "set").unread == unread
 
 
 def test_a_class_of_one_image_is_trained_on_where_nothing_is_held_out(by_class):

@@ -1,5 +1,6 @@
 """What a study may say of its data set, and the sizes that its plan then has."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,6 +76,16 @@ def test_the_plan_has_the_sizes_of_an_image_folder_and_opens_no_image(load, root
     assert study.dataset.num_test == 6
     assert study.plan()["small_view_size"].tolist() == [96], "3/7 of 224"
     assert sizes(load(folder, "dataset.image_size=64")) == (64, 24, 2)
+
+
+def test_a_plan_says_where_chance_holds_images_out(load, root):
+    dataset = f"name: imagefolder, root: {root}, val_fraction: 0.25"
+    assert not [line for line in plan_data(load(dataset)) if "chance" in line]
+    shutil.rmtree(root / "val")
+    lines = plan_data(load(dataset))
+    assert lines[0].endswith(": 15 images to train, 5 to score (validation split)")
+    parts = "Parts by chance, as no part is held out: 20 images to train on, 4 to test"
+    assert parts in lines
 
 
 def test_spellings_of_one_class_are_noted(load, root):
@@ -258,6 +269,24 @@ def test_a_plan_says_what_copies_and_caches_take_and_where_the_disk_is_too_small
     [line] = notes(str(root), cached - 1)
     assert line.startswith(f"note: the cache takes {byte_size(cached, 3)} in /nvme; this")
     assert line.endswith(f"Unless it is {advice}")
+
+
+def test_a_plan_says_what_scores_are_transferred_to(load_tree, root):
+    (root / "train" / "A").mkdir()
+    for name in ("A/0.JPEG", "A/1.JPEG", "A/2.JPEG", "A/notes.txt"):
+        (root / "train" / name).touch()
+    data = {"name": "digits", "transfer_root": str(root), "val_fraction": 0.2}
+    base = {**TREE["base"], "transfer_dataset": "imagefolder"}
+    metric = {"name": "transfer_linear_top1"}
+    study = load_tree(**{**TREE, "dataset": data, "base": base, "metric": metric})
+    assert plan_data(study)[0] == (
+        "Data: digits: 1,150 images to train; those of transfer_dataset are scored"
+    )
+    assert [*study.notes[:3]] == [
+        f"not read in {root}: train/*.txt",
+        f"classes in {root} that may be spellings of one: A and a",
+        f"scores are transferred to {root}: 22 images to fit on, 5 to score, 3 classes: A, a, b",
+    ]
 
 
 def test_a_plan_reads_some_pictures_once_and_a_trial_none_for_that(load_tree, root, monkeypatch):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,8 +16,13 @@ from clsweep.catalog import Dataset
 from clsweep.data.buckets import INDEX, Bucket, Stored, file_of, listed_bucket
 from clsweep.data.image_files import SAMPLED_PICTURES
 from clsweep.data.locations import AbsentError, DataPlace
-from clsweep.data.readers.companions import shown_names, without_companions
-from clsweep.data.readers.folders import composed, require_one_part, require_own_folders
+from clsweep.data.readers.companions import holds_classes, shown_names, without_companions
+from clsweep.data.readers.folders import (
+    LABELS_TABLE,
+    composed,
+    require_one_part,
+    require_own_folders,
+)
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
@@ -78,12 +83,11 @@ def leave_index(
     bucket.write(index, json.dumps(content).encode())
 
 
-def _is_named(dataset: Dataset, objects: Iterable[str]) -> bool:
+def _is_named(dataset: Dataset, objects: Collection[str]) -> bool:
     """True if names say what a plan needs: not where a table or packed files have the classes."""
-    by_class = any(
-        name.startswith("train/") and name.count("/") > 1 and shown_names([name.split("/", 2)[1]])
-        for name in objects
-    )
+    names = [name for name in objects if name.startswith("train/") and name.count("/") > 1]
+    folders = shown_names([*{name.split("/", 2)[1] for name in names}])
+    by_class = holds_classes(folders, has_table=LABELS_TABLE in objects)
     return dataset.name == "imagefiles" or (dataset.name == "imagefolder" and by_class)
 
 

@@ -20,6 +20,7 @@ _THUMB = re.compile(r"(?<![a-z])thumb(nail)?s?(?![a-z])")  # of a picture, not a
 _ENDS = r"masks?|seg(?:mentation)?s?|superpixels?|trimaps?|ground[-_ ]?truths?|gt"
 _MASK = re.compile(rf"(?<=[-_. ])({_ENDS})([-_. ]?[0-9]+)?$")
 _MASKS = re.compile(rf"{_ENDS}|segmentation(class|object)|annot(ation)?s?|labels?")
+_MORE_MASKS = re.compile(rf"(.*[-_. ])?({_MASKS.pattern})([-_. ].*)?")  # `train_masks`
 # Folders of the pictures themselves, beside those of their masks or thumbnails.
 _IMAGES = re.compile(r"(jpeg)?images?|imgs?|photos?|pictures?|originals?|large|full|raw|frames?")
 
@@ -46,7 +47,7 @@ def without_companions(paths: Sequence[str], num_outer: int = 0) -> list[str]:
     num_outer: folders that a path begins with and that are no words for this: part and class.
     """
 
-    marked = {path for path in paths if companion_word("/".join(path.split("/")[num_outer:]))}
+    marked = {path for path in paths if _word("/".join(path.split("/")[num_outer:]))}
     if not marked:
         return [*paths]
 
@@ -54,7 +55,7 @@ def without_companions(paths: Sequence[str], num_outer: int = 0) -> list[str]:
         """Folders but those that tell pictures and companions apart; the last name."""
         *folders, name = path.lower().split("/")
         outer, inner = folders[:num_outer], folders[num_outer:]
-        kinds = _THUMB, _MASKS, _IMAGES
+        kinds = _THUMB, _MORE_MASKS, _IMAGES
         outer += [each for each in inner if not any(kind.fullmatch(each) for kind in kinds)]
         return "/".join(outer), name
 
@@ -75,7 +76,27 @@ def without_companions(paths: Sequence[str], num_outer: int = 0) -> list[str]:
     return [path for path in paths if path not in marked or not shows_another(path)]
 
 
-def companion_word(path: str) -> str:
+def holds_classes(names: Sequence[str], *, has_table: bool) -> bool:
+    """True where folders of images to train on are classes: not where a table has the classes and
+    the folders are called as those of pictures and masks are.
+    """
+    kinds = _IMAGES, _MASKS, _THUMB
+    return any(not has_table or not any(k.fullmatch(name.lower()) for k in kinds) for name in names)
+
+
+def masks_beside(names: Sequence[str]) -> list[str]:
+    """Folders of pictures and of their masks, where both are there."""
+    both = [[n for n in names if kind.fullmatch(n.lower())] for kind in (_IMAGES, _MASKS)]
+    return [each[0] for each in both] if all(both) else []
+
+
+def file_kind(path: str) -> str:
+    """A file's end, and the word by which it is a companion: `*.txt`, `*mask*.png`."""
+    word = _word(path)
+    return f"*{f'{word}*' * bool(word)}{os.path.splitext(path)[1]}"
+
+
+def _word(path: str) -> str:
     """The word by which a picture's name or folders say that it may belong to another, or empty."""
     *folders, name = path.lower().split("/")
     if not name.endswith(IMAGE_SUFFIXES):
@@ -83,4 +104,4 @@ def companion_word(path: str) -> str:
     if _THUMB.search(path.lower()):
         return "thumb"
     mask = _MASK.search(os.path.splitext(name)[0])
-    return mask[1] if mask else next((each for each in folders if _MASKS.fullmatch(each)), "")
+    return mask[1] if mask else next((n for n in folders if _MORE_MASKS.fullmatch(n)), "")

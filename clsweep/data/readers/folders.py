@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from clsweep.data.locations import DataPlace
-from clsweep.data.readers.companions import companion_word, shown_names, without_companions
+from clsweep.data.readers.companions import (
+    file_kind,
+    holds_classes,
+    masks_beside,
+    shown_names,
+    without_companions,
+)
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
@@ -57,8 +63,9 @@ _Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, p
 def folders_layout(place: DataPlace) -> DataLayout:
     """The images of a folder by class, or those that its table names."""
     root = place.root_folder
-    is_by_class = _is_folder(root / "train") and _folders(root / "train")
-    if (root / LABELS_TABLE).is_file() and not is_by_class:
+    has_table = (root / LABELS_TABLE).is_file()
+    folders = _folders(root / "train") if _is_folder(root / "train") else []
+    if has_table and not holds_classes(folders, has_table=True):
         return _of_table(root)
     classes, rows = scan_classes(root)
     require_one_part(root, [path for _, path in rows["train"]])
@@ -219,8 +226,8 @@ def _unread(root: Path, rows: _Rows, *beside: str) -> str:
         leftover = next((f"{name}/" for name in below.split("/") if not shown_names([name])), "")
         for path in (os.path.join(below, name) for name in names if not name.startswith(".")):
             if path not in used:
-                word = companion_word(path)
-                others[f"{leftover or top}*{f'{word}*' * bool(word)}{Path(path).suffix}"] += 1
+                kind = f"{leftover or top}{file_kind(path)}"
+                others[path if path == LABELS_TABLE else kind] += 1
     return list_counts(others)
 
 
@@ -276,10 +283,12 @@ def _classes(folder: Path) -> dict[str, list[str]]:
 
 
 def require_own_folders(place: object, paths: Sequence[str]) -> None:
-    """RequestError where a class has a folder of another one's name, as where an archive holds its
-    content twice. `paths` begin with their class.
+    """RequestError where classes are folders of pictures and masks, or one has a folder of another
+    one's name, as where an archive holds its content twice. `paths` begin with their class.
     """
     classes = {path.partition("/")[0] for path in paths}
+    if masks := masks_beside(sorted(classes)):
+        raise layout_error(place, "a folder for each class", listed(masks))
     for folders in (path.split("/")[:-1] for path in paths):
         if len(folders) > 1 and folders[1] in classes - {folders[0]}:
             given = f"{folders[0]}/{folders[1]} beside {folders[1]}"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from clsweep.data.image_files import require_regular
 from clsweep.data.locations import DataPlace
+from clsweep.data.readers.companions import file_kind, shown_names, without_companions
 from clsweep.data.sources import (
     DATA_PARTS,
     HELD_OUT,
@@ -59,9 +60,12 @@ def shards_layout(place: DataPlace) -> DataLayout:
     classes, rest = Counter[str](), Counter[str]()
     samples = {p: [s for at in shards[p] for s in _samples(at, classes, rest)] for p in DATA_PARTS}
     says = next((kind for kind in _CLASSES if classes[kind] and not rest[kind]), "")
-    for part in DATA_PARTS:
-        samples[part] = [s._replace(label=s.labels.get(says, -1)) for s in samples[part]]
     others = Counter({f"*.{kind}": n for kind, n in (classes + rest).items() if kind != says})
+    for part in DATA_PARTS:
+        every = [s._replace(label=s.labels.get(says, -1)) for s in samples[part]]
+        pictures = {*without_companions([s.name for s in every])}
+        samples[part] = [s for s in every if s.label >= 0 or s.name in pictures]
+        others.update(file_kind(s.name) for s in every if s.label < 0 and s.name not in pictures)
     used = {path.name for part in DATA_PARTS for path in shards[part]}
     others.update(path.name for path in root.iterdir() if path.name not in used)
     labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in DATA_PARTS}
@@ -116,8 +120,8 @@ def _samples(shard: Path, classes: Counter[str], rest: Counter[str]) -> Iterator
         require_regular(shard)
         with tarfile.open(shard, "r:") as archive:
             for member in filter(tarfile.TarInfo.isfile, archive):
-                folder, _, name = member.name.rpartition("/")
-                if name.startswith("."):
+                folder, _, name = member.name.removeprefix("./").rpartition("/")
+                if len(shown_names(names := [*folder.split("/"), name])) < len(names):
                     continue
                 key, _, kind = name.partition(".")
                 key = f"{folder}/{key}"
