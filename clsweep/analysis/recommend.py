@@ -88,7 +88,7 @@ def _rows(sweep: Sweep, counted: Sweep) -> list[dict[str, Any]]:
     if chosen.preferred != chosen.first:
         row |= {"preferred_at": sweep.label(chosen.preferred)}
         row |= zip(("over_first", "over_first_low", "over_first_high"), chosen.lead, strict=True)
-    picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
+    picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []
     picked += ties(sweep, chosen)
     if best != chosen.first:
         picked = [note(Reason.OVERTURNED, at=sweep.label(chosen.first))]
@@ -153,7 +153,8 @@ def _cautions(sweep: Sweep, row: int) -> list[Note]:
     if own < most:
         notes.append(note(Reason.FEWER_SEEDS, seeds=own, most=most))
     if not sweep.has_repeats:
-        notes += [note(Reason.ONE_SEED), note(Reason.PICKED)]
+        picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
+        notes += [note(Reason.ONE_SEED), *picked]
     return notes
 
 

@@ -333,12 +333,12 @@ def counted_alike(*sweeps: Sweep) -> list[Sweep]:
     return [x.counted_at(level) if x.num_failed and x.failed_as == WORST else x for x in sweeps]
 
 
-def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
-    """Raises ValueError where no objective sweeps `by`."""
+def check_by(by: str | None, sweeps: Sequence[Sweep], *, option: str = "by") -> None:
+    """Raises ValueError where no objective sweeps `by`, which this option names."""
     swept = list(dict.fromkeys(name for sweep in sweeps for name in sweep.params))
     if by is not None and by not in swept:
         raise ValueError(
-            f"by: no objective sweeps {by!r}.{nearest(by, swept)} Swept: "
+            f"{option}: no objective sweeps {by!r}.{nearest(by, swept)} Swept: "
             f"{', '.join(swept) or 'nothing'}"
         )
 

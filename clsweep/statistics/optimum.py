@@ -36,8 +36,10 @@ def _pairs(
     of: Statistics, param: str | None, by: str | None
 ) -> Iterator[tuple[Sweep, dict[str, Any], Curves | Note]]:
     """Each sweep with the start of a row, and its curves."""
-    for name in (param, by):
-        check_by(name, of.data.sweeps)
+    check_by(param, of.data.sweeps, option="of")
+    check_by(by, of.data.sweeps)
+    if param and param == by:
+        raise ValueError(f"by: expected another hyperparameter than of, given {by!r} twice")
     own = [sweep.scales[param] for sweep in of.data.sweeps if param in sweep.params]
     if own and param and {*own} == {"category"}:
         raise ValueError(f"of: expected numbers, which have an order, given {param!r}: categories")

@@ -126,7 +126,9 @@ def _seconds(trials: pd.DataFrame) -> _SecondOf:
 
 def _second_metric(data: StudyData, metric: str) -> _SecondOf:
     """Levels of another metric; of the cost less is better."""
-    if metric == data.metric or metric not in data.trials:
+    if metric == data.metric:
+        raise RequestError(f"against: expected another metric than the study's, given '{metric}'")
+    if metric not in data.trials:
         known = [m for m in METRIC if m in data.trials and data.trials[m].notna().any()]
         scored = [SECONDS, *(m for m in known if m != data.metric)]
         expected = f"{nearest(metric, scored)} Expected one of: {', '.join(scored)}"

@@ -153,8 +153,12 @@ def test_what_has_no_curve_says_so():
     assert np.isnan(differs["shift"])
     with pytest.raises(RequestError, match="of: expected numbers, which have an order"):
         of.optimum(of="encoder")
-    with pytest.raises(RequestError, match="no objective sweeps 'objective'"):
+    with pytest.raises(RequestError, match="by: no objective sweeps 'objective'"):
         of.optimum(by="objective")
+    with pytest.raises(RequestError, match="of: no objective sweeps 'rl'"):
+        of.optimum(of="rl")
+    with pytest.raises(RequestError, match="by: expected another hyperparameter than of, given"):
+        of.optimum(of="lr", by="lr")
 
 
 def test_where_no_cubic_fits_a_best_value_lies_between_neighbours():

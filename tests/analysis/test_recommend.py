@@ -173,7 +173,9 @@ def test_notes():
     assert note(Reason.SEEDS_FAILED, failed=1, seeds=4) in best["note"]
     best, robust = pair(sweep_of(scores[:, :1], **axes))
     assert np.isnan(best["low"])
-    assert note(Reason.ONE_SEED) in robust["note"]
+    assert {note(Reason.ONE_SEED), note(Reason.PICKED)} <= {*robust["note"]}
+    best, _ = pair(sweep_of(scores[:1, :1]))  # one alone is no choice
+    assert best["note"] == (note(Reason.ONE_SEED),)
 
 
 def test_settings_whose_noise_clearly_differs_have_each_their_own():

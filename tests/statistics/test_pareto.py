@@ -125,7 +125,7 @@ def test_a_second_metric_is_one_that_the_trials_have():
     opened = clsweep.analyse(second_trials(), params=["width"])
     for metric, words in {
         "uniformty": "no other metric .uniformty.. Did you mean .uniformity.\\? Expected one of: s",
-        "knn_top1": "no other metric 'knn_top1'",
+        "knn_top1": "expected another metric than the study's, given 'knn_top1'",
         "wall_time_s": "nothing says which",
     }.items():
         with pytest.raises(RequestError, match=words):
