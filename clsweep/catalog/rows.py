@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
+from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.plugin_guard import guarded
 from clsweep.display.numbers import setting
-from clsweep.errors import UserError
+from clsweep.errors import UserError, nearest
 
 Value = bool | int | float | str
 SECONDS = "seconds"  # what a trial takes, all workers added: weighed like a metric
@@ -93,7 +94,7 @@ class Param:
             )
             if isinstance(value, bool) if self.kind == "bool" else is_choice:
                 return cast(Value, value)
-            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}{self._meant(value)}")
         if self.kind == "numbers":
             return self._numbers(value)
         if self.kind == "names":
@@ -121,8 +122,13 @@ class Param:
         given = value if isinstance(value, list) else names_in(str(value))
         are_known = all(name in self.choices and given.count(name) == 1 for name in given)
         if not given or not are_known or ("none" in given and len(given) > 1):
-            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+            unknown = next((name for name in given if name not in self.choices), "")
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}{self._meant(unknown)}")
         return ", ".join(given)
+
+    def _meant(self, value: object) -> str:
+        hint = nearest(f"{value!s:.80}", self.choices, OTHER_NAMES)
+        return f".{hint}" if hint else ""
 
 
 def names_in(text: str) -> list[str]:
