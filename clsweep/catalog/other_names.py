@@ -44,6 +44,9 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "16": ("fp16",),
     "16_mixed": ("fp16",),
     "bf16_mixed": ("bf16",),
+    "float16": ("fp16",),
+    "bfloat16": ("bf16",),
+    "float32": ("fp32",),
     "warmup_cosine": ("cosine",),
     # keys of a study
     "method": ("framework",),

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
+from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.plugin_guard import guarded
 from clsweep.display.numbers import setting
-from clsweep.errors import UserError
+from clsweep.errors import UserError, nearest
 
 Value = bool | int | float | str
 SECONDS = "seconds"  # what a trial takes, all workers added: weighed like a metric
@@ -93,7 +94,7 @@ class Param:
             )
             if isinstance(value, bool) if self.kind == "bool" else is_choice:
                 return cast(Value, value)
-            raise ValueError(f"expected {self.bounds}, given {value!r:.80}{self._beyond(value)}")
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}{self._meant(value)}")
         if self.kind == "numbers":
             return self._numbers(value)
         if self.kind == "names":
@@ -105,12 +106,6 @@ class Param:
         if not self.low <= number <= self.high or (self.low_open and number == self.low):
             raise ValueError(f"expected a value in {self.bounds}, given {value!r:.80}")
         return number
-
-    def _beyond(self, value: object) -> str:
-        """`. Of another library: timm/x`: how a name stands that the catalog does not know."""
-        names = [text.replace("NAME", str(value)) for text in self.beyond if "/NAME" in text]
-        fit = [name for name in names if re.fullmatch(self.pattern, name)]
-        return f". Of another library: {', '.join(fit)}" if fit else ""
 
     def _numbers(self, value: object) -> str:
         single = replace(self, kind="float")
@@ -127,8 +122,17 @@ class Param:
         given = value if isinstance(value, list) else names_in(str(value))
         are_known = all(name in self.choices and given.count(name) == 1 for name in given)
         if not given or not are_known or ("none" in given and len(given) > 1):
-            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+            unknown = next((name for name in given if name not in self.choices), "")
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}{self._meant(unknown)}")
         return ", ".join(given)
+
+    def _meant(self, value: object) -> str:
+        """Sentences on what a value may stand for: the nearest choice, a name of another library."""
+        hint = nearest(f"{value!s:.80}", self.choices, OTHER_NAMES)
+        names = [text.replace("NAME", str(value)) for text in self.beyond if "/NAME" in text]
+        if fit := [name for name in names if re.fullmatch(self.pattern, name)]:
+            hint += f" Of another library: {', '.join(fit)}"
+        return f".{hint}" if hint else ""
 
 
 def names_in(text: str) -> list[str]:

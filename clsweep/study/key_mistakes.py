@@ -41,9 +41,9 @@ def explained(error: Any, model: Any, section: Keys = ()) -> tuple[Keys, str]:
     if kind == "extra_forbidden":
         known = _known_keys(model, section or keys[:-1])
         return keys, f"unknown key.{_nearest_key(keys, known)} Expected: {', '.join(known)}"
+    known = [*(DATASET if keys == ("dataset", "name") else COMPONENT.get(str(keys[-1]), ()))]
+    named = f". Expected one of: {', '.join(known)}" if known else ""
     if kind == "missing":
-        known = [*(DATASET if keys == ("dataset", "name") else COMPONENT.get(str(keys[-1]), ()))]
-        named = f". Expected one of: {', '.join(known)}" if known else ""
         return keys, f"this key is missing{named}"
     if kind == "value_error":
         return keys, str(context["error"])
@@ -63,7 +63,8 @@ def explained(error: Any, model: Any, section: Keys = ()) -> tuple[Keys, str]:
     if kind == "string_too_long":
         expected = f"expected at most {context['max_length']} characters"
         return keys, f"{expected}, given {len(given):,}: {given!r:.80}"
-    return keys, f"expected {_EXPECTED.get(kind, error['msg'])}, given {given!r:.80}"
+    named = named if kind == "string_type" else ""
+    return keys, f"expected {_EXPECTED.get(kind, error['msg'])}, given {given!r:.80}{named}"
 
 
 def _nearest_key(keys: Keys, known: list[str]) -> str:

@@ -402,9 +402,10 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
             f"of it: {_one_objective_each(param, raw)}"
         )
     if not isinstance(raw, dict):
+        hint = f".{did_you_mean([f'{{grid: {raw}}}'])}" if isinstance(raw, list) else ""
         raise ValueError(
-            f"expected {{low, high}} with an optional log and grid, {{grid}} or {{choices}}, given "
-            f"{raw!r:.80}{did_you_mean([f'{{grid: {raw}}}'] if isinstance(raw, list) else [])}"
+            "expected {low, high} with an optional log and grid, {grid} or {choices}, given "
+            f"{raw!r:.80}{hint}"
         )
     for key in raw:
         if key not in DIMENSION_KEYS:
