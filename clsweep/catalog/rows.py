@@ -127,7 +127,7 @@ class Param:
         return ", ".join(given)
 
     def _meant(self, value: object) -> str:
-        """Sentences on what a value may stand for: the nearest choice, a name of another library."""
+        """Sentences on what is meant: the nearest choice, or a name of another library."""
         hint = nearest(f"{value!s:.80}", self.choices, OTHER_NAMES)
         names = [text.replace("NAME", str(value)) for text in self.beyond if "/NAME" in text]
         if fit := [name for name in names if re.fullmatch(self.pattern, name)]:

@@ -31,7 +31,7 @@ from clsweep.catalog.ownership import (
 )
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import files_notes, sized_dataset, transfer_note
-from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
+from clsweep.errors import MAX_LINES, RequestError, StudyError, listed, nearest
 from clsweep.study.cautions import setting_notes
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
