@@ -156,9 +156,14 @@ def _whiten(z_GSD: Tensor) -> Tensor:
     with no_autocast(centred_GSD):
         covariance_GDD = centred_GSD.mT @ centred_GSD / (centred_GSD.shape[1] - 1)
         factor_GDD, failed_G = torch.linalg.cholesky_ex(covariance_GDD)
-        # What float32 leaves of a dimension that the others determine is rounding, and no variance.
+        # What float32 leaves of a dimension that the others determine is rounding, and no variance;
+        # so is what a half type has left, in which a network has computed.
         rounding = torch.finfo(torch.float32).eps
-        noise_GD = (64 * rounding * z_GSD.to(exact)).square().mean(1)
+        relative = z_GSD.new_full((), 64 * rounding, dtype=exact)
+        for half in (torch.float16, torch.bfloat16):
+            is_half = (z_GSD == z_GSD.to(half)).all()
+            relative = torch.where(is_half, torch.finfo(half).eps / 2, relative)
+        noise_GD = (relative * z_GSD.to(exact)).square().mean(1)
         noise_GD += rounding * covariance_GDD.diagonal(dim1=1, dim2=2)
         has_all_G = (factor_GDD.diagonal(dim1=1, dim2=2).square() > noise_GD).all(1)
         # not an error, which would wait for the device: a trial ends by its loss

@@ -215,18 +215,25 @@ def test_vicreg_in_float16_is_nan_where_its_gradient_has_no_number(scale):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shift", [0.0, 3.0])
-def test_wmse_of_projections_of_too_low_a_rank_is_nan(shift):
-    """In float32, whose rounding makes the matrix of full rank by chance."""
+def test_wmse_of_projections_of_too_low_a_rank_is_nan(shift, dtype):
+    """The rounding of a network's type makes the matrix of full rank by chance. A trial hands it
+    on as float32.
+    """
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
         draw = partial(torch.randn, generator=generator)
         z1_ND, z2_ND = draw(128, 16) + shift, draw(128, 16) + shift
-        order = torch.arange(128)
-        assert wmse(z1_ND, z2_ND, 64, order_N=order).isfinite()
-        assert wmse(z1_ND[:, :8] @ draw(8, 16), z2_ND, 64, order_N=order).isnan()
+
+        def loss(*views: Tensor) -> Tensor:
+            rounded = (z_ND.to(dtype).float() for z_ND in views)
+            return wmse(*rounded, 64, order_N=torch.arange(128))
+
+        assert loss(z1_ND, z2_ND).isfinite()
+        assert loss(z1_ND[:, :8] @ draw(8, 16), z2_ND).isnan()
         z1_ND[:64, 3] = z1_ND[:64, 0] + z1_ND[:64, 1]
-        assert wmse(z1_ND, z2_ND, 64, order_N=order).isnan()
+        assert loss(z1_ND, z2_ND).isnan()
 
 
 @pytest.mark.parametrize(
