@@ -97,7 +97,7 @@ def import_sweep(
     if sweep.mixed:
         rows = settle_empty_cells(rows, [*columns.values()], notes)
     notes += _check_cells(rows)
-    rows = _without_reruns(rows, notes)
+    rows = _without_reruns(rows, seed is not None, notes)
     if seed and not _is_seed(rows, seed, may_be_none, notes):
         rows, seed, epochs = [row | {"seed": number} for number, row in enumerate(rows)], None, []
     rows = [{name: value for name, value in row.items() if name} for row in rows]
@@ -217,14 +217,34 @@ def _trial_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["objective"], row["config"], repr(row["seed"])
 
 
-def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
-    """Without the failed trials that were run again, with the same settings and seed."""
-    failed_first = sorted(rows, key=lambda row: row["status"] != "failed")
-    last = {_trial_key(row): row for row in failed_first}
-    rest = [row for row in rows if row["status"] != "failed" or row is last[_trial_key(row)]]
-    if again := len(rows) - len(rest):
-        notes.append(f"left out: {again} failed trials that were run again")
-    return rest
+def _without_reruns(
+    rows: list[dict[str, Any]], has_seed: bool, notes: list[str]
+) -> list[dict[str, Any]]:
+    """Without the failed trials that were run again, with the same settings and seed.
+
+    Without seeds they were where every setting without a failure was run as often as the others,
+    and theirs has as many trials beside them.
+    """
+    if has_seed:
+        failed_first = sorted(rows, key=lambda row: row["status"] != "failed")
+        last = {_trial_key(row): row for row in failed_first}
+        again = [row for row in rows if row is not last[_trial_key(row)]]
+    else:
+        settings = [(row["objective"], row["config"]) for row in rows]
+        failed = {at for at, row in zip(settings, rows, strict=True) if row["status"] == "failed"}
+        ran = Counter(
+            at for at, row in zip(settings, rows, strict=True) if row["status"] != "failed"
+        )
+        sizes: dict[str, set[int]] = {}
+        for at in ran.keys() - failed:
+            sizes.setdefault(at[0], set()).add(ran[at])
+        again = [
+            row for at, row in zip(settings, rows, strict=True) if sizes.get(at[0]) == {ran[at]}
+        ]
+    left_out = {id(row) for row in again if row["status"] == "failed"}
+    if left_out:
+        notes.append(f"left out: {len(left_out)} failed trials that were run again")
+    return [row for row in rows if id(row) not in left_out]
 
 
 def _is_seed(rows: list[dict[str, Any]], seed: str, may_be_none: bool, notes: list[str]) -> bool:

@@ -86,6 +86,28 @@ def test_what_did_not_end_or_was_run_again_is_left_out_and_said():
     assert "left out: 1 failed trials that were run again" in table.notes
 
 
+def test_without_a_seed_a_trial_was_run_again_where_its_setting_has_as_many_as_others():
+    """Of 0.3 one of two repeats failed, and 0.4 always fails."""
+    lrs = [0.1, 0.1, 0.2, 0.2, 0.3, 0.4]
+    trials = [
+        *(trial(lr=lr) for lr in lrs),
+        *(trial("failed", lr=lr) for lr in (0.2, 0.3, 0.4, 0.4)),
+    ]
+    trials[5].status = "failed"
+    table = imported(trials)
+    ended = [(row["lr"], row["status"]) for row in table.rows]
+    assert ended == [
+        *((lr, "finished") for lr in lrs[:5]),
+        (0.4, "failed"),
+        (0.3, "failed"),
+        (0.4, "failed"),
+        (0.4, "failed"),
+    ]
+    assert "left out: 1 failed trials that were run again" in table.notes
+    table = imported([*trials, trial(lr=0.5)])  # which has another number of trials
+    assert len(table.rows) == 11
+
+
 def test_a_finished_trial_without_a_score_has_failed():
     none, infinite = trial(lr=0.3), trial(lr=0.4)
     none.results, infinite.results = {}, {"acc": float("inf")}
