@@ -96,7 +96,7 @@ def import_sweep(
     epochs = _epochs(rows, trials, metric, score)
     if sweep.mixed:
         rows = settle_empty_cells(rows, [*columns.values()], notes)
-    notes += _check_cells(rows)
+    notes += _check_cells(rows, [*columns.values()])
     rows = _without_reruns(rows, seed is not None, notes)
     if seed and not _is_seed(rows, seed, may_be_none, notes):
         rows, seed, epochs = [row | {"seed": number} for number, row in enumerate(rows)], None, []
@@ -182,8 +182,9 @@ def _epochs(
     ]
 
 
-def _check_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Notes on columns with a number beyond all that are read as such, which is a text there.
+def _check_cells(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """Notes on columns with a number beyond all that are read as such, which is a text there, and
+    on settings with texts beside numbers.
 
     Raises:
         RequestError: a name or text with NUL, or half of a surrogate pair, which no file can hold.
@@ -197,11 +198,17 @@ def _check_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                     raise RequestError(f"column {name!r:.40}: {expected}, given {text!r:.40}")
             if isinstance(value, str) and _BEYOND.fullmatch(value) and math.isinf(float(value)):
                 beyond.setdefault(name, []).append(value)
+    texts = {name: [row[name] for row in rows if isinstance(row[name], str)] for name in names}
+    numbers = {
+        n for n in names for row in rows if type(row[n]) in (int, float) and row[n] == row[n]
+    }
+    mixed = [name for name in names if name in numbers and texts[name]]
     return [
-        f"{name} is {of[0]} in {len(of)} of {len(rows)} trials, no number that is read: its values "
-        "are categories"
-        for name, of in beyond.items()
-    ]
+        *(f"{name} is {of[0]} in {len(of)} of {len(rows)} trials, no number that is read: its "
+          "values are categories" for name, of in beyond.items()),
+        *(f"{name} is a text in {len(texts[name])} of {len(rows)} trials ({texts[name][0]!r:.40}): "
+          "its numbers are categories" for name in mixed if name not in beyond),
+    ]  # fmt: skip
 
 
 def _free(name: str, taken: Iterable[str]) -> str:

@@ -154,6 +154,13 @@ def test_texts_of_a_setting_are_numbers_if_all_are(typed, given, read):
     assert [repr(each.settings["name"]) for each in trials] == [*map(repr, read)]
 
 
+def test_a_text_beside_numbers_is_told():
+    rows = [trial(lr=0.1, clip=clip, seed=s) for clip in (1, 0.5, "Average") for s in (0, 1)]
+    notes = imported(rows).notes
+    assert "clip is a text in 2 of 6 trials ('Average'): its numbers are categories" in notes
+    assert not any("categories" in note for note in imported(grid()).notes)
+
+
 def test_the_same_seed_twice_is_a_copy_no_seed_or_refused():
     table = imported([*grid(), *grid()])
     assert len(table.rows) == 8
