@@ -236,16 +236,17 @@ def test_one_axis_with_seeds_is_a_grid_unless_its_values_were_drawn(values, samp
     assert {row["sampler"] for row in rows} == {sampler}
 
 
-def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
+@pytest.mark.parametrize("step", ["epoch", "trainer/global_step"])
+def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting(step):
     trials = [
         ForeignTrial(group="w", status=t.status, results={"lr": 0.0, **t.results},
-                     settings={**t.settings, **t.results, "epoch": t.settings["seed"]})
+                     settings={**t.settings, **t.results, step: t.settings["seed"]})
         for t in (trial(**t.settings, gain=0.01 * i) for i, t in enumerate(grid()))
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
     table = import_sweep(sweep, metric="acc", mode="max")
     assert table.options["params"] == ["lr", "opt"]
-    assert "not read as hyperparameters: gain, loss, epoch; --param names them" in table.notes
+    assert f"not read as hyperparameters: gain, loss, {step}; --param names them" in table.notes
     for each in trials:
         each.settings["acc"] = "80%"
         del each.results["acc"]
