@@ -32,18 +32,20 @@ _OF_STATUS = {"stopped": "epochs_trained", "skipped": "skipped_because", "failed
 
 
 def table_status(results: Results) -> list[Row]:
-    """Of a table of trials per objective how many ended how, and the best configuration."""
-    trials, data = results.trials, results.data
-    best = {
-        row["objective"]: row for row in records_of(results.recommend().query("kind == 'best'"))
-    }
+    """Of a table of trials per objective, within its cell if it has several, how many ended how,
+    and the best configuration.
+    """
     rows: list[Row] = []
-    for name, mine in trials.groupby("objective", sort=False):
-        counts = {status: int((mine["status"] == status).sum()) for status in TRIAL_STATUSES}
-        picked = best.get(name, {})
-        best_columns = {f"best {data.metric}": picked.get("score"), "at": picked.get("at")}
-        shown = {n: num for n, num in counts.items() if num or n in ("finished", "failed")}
-        rows.append({"objective": name, **shown, **best_columns})
+    for cell in results.cells or (results,):
+        frame, metric = cell.trials, cell.data.metric
+        picked = records_of(cell.recommend().query("kind == 'best'"))
+        best = {row["objective"]: row for row in picked}
+        for name, mine in frame.groupby("objective", sort=False):
+            counts = {status: int((mine["status"] == status).sum()) for status in TRIAL_STATUSES}
+            own = best.get(name, {})
+            shown = {n: num for n, num in counts.items() if num or n in ("finished", "failed")}
+            best_columns = {f"best {metric}": own.get("score"), "at": own.get("at")}
+            rows.append({**cell.levels, "objective": name, **shown, **best_columns})
     return rows
 
 

@@ -11,6 +11,7 @@ from clsweep.analysis.read_sweeps import MIN_POINTS
 from clsweep.catalog import METRIC, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.errors import RequestError, nearest
+from clsweep.sweeps.exported_rows import STEP_NAMES
 from clsweep.sweeps.foreign_sweep import (
     ForeignSweep,
     ForeignTrial,
@@ -160,7 +161,7 @@ def choose_params(
         num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
         known = {n for n in names if n in SETTING_NAMES or n.startswith(SETTING_PREFIXES)}
         measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in known]
-        others = [n for n in names if n in measured or n == "epoch"]  # which says how far each came
+        others = [n for n in names if n in measured or _bare(n).lower() in STEP_NAMES]
     names = [name for name in names if name not in others]
     unlike = _unlike_seeds(trials, names, *taken[1:])
     for left, why in ((others, ""), (unlike, ", where seeds of the same settings differ")):

@@ -18,8 +18,9 @@ from clsweep.sweeps.source_files import read_text, refuse_damaged
 _POINT = re.compile(r"(^|;)-?\d+\.\d+(;|\s*$)")  # in a number between semicolons
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*')  # as Excel's first line tells it
 _EMPTY = {"NA", "N/A", "n/a", "#N/A", "<NA>"}  # of R, spreadsheets and pandas
-_STEPS = {"epoch", "current_epoch", "step", "_step", "global_step", "iteration", "iter"}
-_STEPS |= {"training_iteration"}
+# of columns that say how far a run came
+STEP_NAMES = {"epoch", "current_epoch", "step", "_step", "global_step", "iteration", "iter"}
+STEP_NAMES |= {"training_iteration"}
 _COMMA = re.compile(r"^(-?\d+),(\d+)([eE][-+]?\d+)?$")  # as the point of a number
 
 
@@ -96,7 +97,7 @@ def rows_of_runs(
     """
     given = [*rows.values()]
     names = [*given[0]] if given else []
-    for counter in (name for name in names if re.split(r"[./]", name)[-1].lower() in _STEPS):
+    for counter in (name for name in names if re.split(r"[./]", name)[-1].lower() in STEP_NAMES):
         steps = [parse_text(str(row.get(counter))) for row in given]
         if not all(type(step) in (int, float) for step in steps):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -204,6 +205,9 @@ def _trial(run: Mapping[str, Any], at: str) -> ForeignTrial:
         reports = parse_text(row["training_iteration"]) if of_ray and is_last else None
         settings = {n: text for n, text in values.items() if not n.startswith(_NUMBERING)}
         named = {n: text for n, text in settings.items() if n.startswith(SETTING_PREFIXES)}
+        plain = {re.split(r"params_|[./]", name)[-1] for name in named}
+        if not of_ray and settings.keys() & (SETTING_NAMES | {"seed"}) - plain:
+            named = {}  # `params_m` beside `lr` is the size of a model
         beside = [n for n in settings if n not in named] if named else []
         return ForeignTrial(
             group="wandb",

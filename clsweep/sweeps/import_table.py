@@ -96,8 +96,8 @@ def import_sweep(
     epochs = _epochs(rows, trials, metric, score)
     if sweep.mixed:
         rows = settle_empty_cells(rows, [*columns.values()], notes)
-    notes += _check_cells(rows)
-    rows = _without_reruns(rows, notes)
+    notes += _check_cells(rows, [*columns.values()])
+    rows = _without_reruns(rows, seed is not None, notes)
     if seed and not _is_seed(rows, seed, may_be_none, notes):
         rows, seed, epochs = [row | {"seed": number} for number, row in enumerate(rows)], None, []
     rows = [{name: value for name, value in row.items() if name} for row in rows]
@@ -182,8 +182,9 @@ def _epochs(
     ]
 
 
-def _check_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Notes on columns with a number beyond all that are read as such, which is a text there.
+def _check_cells(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """Notes on columns with a number beyond all that are read as such, which is a text there, and
+    on settings with texts beside numbers.
 
     Raises:
         RequestError: a name or text with NUL, or half of a surrogate pair, which no file can hold.
@@ -197,11 +198,17 @@ def _check_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                     raise RequestError(f"column {name!r:.40}: {expected}, given {text!r:.40}")
             if isinstance(value, str) and _BEYOND.fullmatch(value) and math.isinf(float(value)):
                 beyond.setdefault(name, []).append(value)
+    texts = {name: [row[name] for row in rows if isinstance(row[name], str)] for name in names}
+    numbers = {
+        n for n in names for row in rows if type(row[n]) in (int, float) and row[n] == row[n]
+    }
+    mixed = [name for name in names if name in numbers and texts[name]]
     return [
-        f"{name} is {of[0]} in {len(of)} of {len(rows)} trials, no number that is read: its values "
-        "are categories"
-        for name, of in beyond.items()
-    ]
+        *(f"{name} is {of[0]} in {len(of)} of {len(rows)} trials, no number that is read: its "
+          "values are categories" for name, of in beyond.items()),
+        *(f"{name} is a text in {len(texts[name])} of {len(rows)} trials ({texts[name][0]!r:.40}): "
+          "its numbers are categories" for name in mixed if name not in beyond),
+    ]  # fmt: skip
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
@@ -217,14 +224,34 @@ def _trial_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["objective"], row["config"], repr(row["seed"])
 
 
-def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
-    """Without the failed trials that were run again, with the same settings and seed."""
-    failed_first = sorted(rows, key=lambda row: row["status"] != "failed")
-    last = {_trial_key(row): row for row in failed_first}
-    rest = [row for row in rows if row["status"] != "failed" or row is last[_trial_key(row)]]
-    if again := len(rows) - len(rest):
-        notes.append(f"left out: {again} failed trials that were run again")
-    return rest
+def _without_reruns(
+    rows: list[dict[str, Any]], has_seed: bool, notes: list[str]
+) -> list[dict[str, Any]]:
+    """Without the failed trials that were run again, with the same settings and seed.
+
+    Without seeds they were where every setting without a failure was run as often as the others,
+    and theirs has as many trials beside them.
+    """
+    if has_seed:
+        failed_first = sorted(rows, key=lambda row: row["status"] != "failed")
+        last = {_trial_key(row): row for row in failed_first}
+        again = [row for row in rows if row is not last[_trial_key(row)]]
+    else:
+        settings = [(row["objective"], row["config"]) for row in rows]
+        failed = {at for at, row in zip(settings, rows, strict=True) if row["status"] == "failed"}
+        ran = Counter(
+            at for at, row in zip(settings, rows, strict=True) if row["status"] != "failed"
+        )
+        sizes: dict[str, set[int]] = {}
+        for at in ran.keys() - failed:
+            sizes.setdefault(at[0], set()).add(ran[at])
+        again = [
+            row for at, row in zip(settings, rows, strict=True) if sizes.get(at[0]) == {ran[at]}
+        ]
+    left_out = {id(row) for row in again if row["status"] == "failed"}
+    if left_out:
+        notes.append(f"left out: {len(left_out)} failed trials that were run again")
+    return [row for row in rows if id(row) not in left_out]
 
 
 def _is_seed(rows: list[dict[str, Any]], seed: str, may_be_none: bool, notes: list[str]) -> bool:

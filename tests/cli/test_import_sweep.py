@@ -1,5 +1,6 @@
 """`clsweep import`: its folder, and the commands that read it."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import clsweep
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.statistic_commands import status, trials
+from clsweep.display.printing import Format
 from clsweep.errors import RequestError
 from clsweep.results.reading import open_folder
 
@@ -41,7 +43,7 @@ def test_every_statistic_reads_an_import(export):
 
 def test_two_imports_are_analysed_together(export):
     """Trials whose seeds were not named share none with those of another table."""
-    export.with_name("other.csv").write_text(export.read_text().replace(",seed,", ",fold,"))
+    export.with_name("other.csv").write_text(export.read_text().replace(",seed,", ",lot,"))
     for name in ("sweep", "other"):
         import_export(export.with_name(f"{name}.csv"), params=["lr", "opt"])
     results = clsweep.open_results("results/sweep", "results/other")
@@ -65,6 +67,20 @@ def test_commands_on_trials_read_an_import(export, capsys):
     assert "79.05" in capsys.readouterr().out.split()
     with pytest.raises(RequestError, match="has no study to be run again"):
         open_folder("results/sweep")
+
+
+def test_the_status_of_several_data_sets_has_the_best_of_each(export, capsys):
+    """Of two data sets the second is harder by 30 points: no setting is the best of both."""
+    head, *rows = export.read_text().splitlines()
+    lines = [f"dataset,{head}", *(f"cifar10,{row}" for row in rows)]
+    lines += [f"cifar100,{row.replace(',7', ',4')}" for row in rows]
+    export.write_text("\n".join(lines))
+    import_export(export)
+    capsys.readouterr()
+    status("results/sweep", format=Format.csv)
+    shown = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    assert [row["dataset"] for row in shown] == ["cifar10", "cifar100"]
+    assert [float(row["best acc"]) for row in shown] == pytest.approx([79.05, 49.05])
 
 
 def test_an_import_replaces_an_import_and_nothing_else(export):

@@ -86,6 +86,28 @@ def test_what_did_not_end_or_was_run_again_is_left_out_and_said():
     assert "left out: 1 failed trials that were run again" in table.notes
 
 
+def test_without_a_seed_a_trial_was_run_again_where_its_setting_has_as_many_as_others():
+    """Of 0.3 one of two repeats failed, and 0.4 always fails."""
+    lrs = [0.1, 0.1, 0.2, 0.2, 0.3, 0.4]
+    trials = [
+        *(trial(lr=lr) for lr in lrs),
+        *(trial("failed", lr=lr) for lr in (0.2, 0.3, 0.4, 0.4)),
+    ]
+    trials[5].status = "failed"
+    table = imported(trials)
+    ended = [(row["lr"], row["status"]) for row in table.rows]
+    assert ended == [
+        *((lr, "finished") for lr in lrs[:5]),
+        (0.4, "failed"),
+        (0.3, "failed"),
+        (0.4, "failed"),
+        (0.4, "failed"),
+    ]
+    assert "left out: 1 failed trials that were run again" in table.notes
+    table = imported([*trials, trial(lr=0.5)])  # which has another number of trials
+    assert len(table.rows) == 11
+
+
 def test_a_finished_trial_without_a_score_has_failed():
     none, infinite = trial(lr=0.3), trial(lr=0.4)
     none.results, infinite.results = {}, {"acc": float("inf")}
@@ -130,6 +152,13 @@ def test_texts_of_a_setting_are_numbers_if_all_are(typed, given, read):
     trials = [trial(gain=0, name=value) for value in given]
     parse_settings(trials, typed=typed)
     assert [repr(each.settings["name"]) for each in trials] == [*map(repr, read)]
+
+
+def test_a_text_beside_numbers_is_told():
+    rows = [trial(lr=0.1, clip=clip, seed=s) for clip in (1, 0.5, "Average") for s in (0, 1)]
+    notes = imported(rows).notes
+    assert "clip is a text in 2 of 6 trials ('Average'): its numbers are categories" in notes
+    assert not any("categories" in note for note in imported(grid()).notes)
 
 
 def test_the_same_seed_twice_is_a_copy_no_seed_or_refused():
@@ -207,16 +236,17 @@ def test_one_axis_with_seeds_is_a_grid_unless_its_values_were_drawn(values, samp
     assert {row["sampler"] for row in rows} == {sampler}
 
 
-def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting():
+@pytest.mark.parametrize("step", ["epoch", "trainer/global_step"])
+def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting(step):
     trials = [
         ForeignTrial(group="w", status=t.status, results={"lr": 0.0, **t.results},
-                     settings={**t.settings, **t.results, "epoch": t.settings["seed"]})
+                     settings={**t.settings, **t.results, step: t.settings["seed"]})
         for t in (trial(**t.settings, gain=0.01 * i) for i, t in enumerate(grid()))
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
     table = import_sweep(sweep, metric="acc", mode="max")
     assert table.options["params"] == ["lr", "opt"]
-    assert "not read as hyperparameters: gain, loss, epoch; --param names them" in table.notes
+    assert f"not read as hyperparameters: gain, loss, {step}; --param names them" in table.notes
     for each in trials:
         each.settings["acc"] = "80%"
         del each.results["acc"]

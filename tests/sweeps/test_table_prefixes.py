@@ -64,6 +64,14 @@ def test_a_seed_may_be_an_attribute_of_optunas_trials(tmp_path):
     assert (read.options["seed"], read.options["params"]) == ("user_attrs_seed", ["params_lr"])
 
 
+@pytest.mark.parametrize("name", ["params_m", "config.name", "config/file"])
+def test_a_column_that_only_looks_like_a_prefix_hides_no_setting(name, tmp_path):
+    """A model's size in millions, or the file of its config."""
+    rows = [{"lr": lr, "seed": s, name: 11.2, "acc": lr + s} for lr in (0.1, 0.2) for s in (0, 1)]
+    read = imported(table(tmp_path / "a.csv", rows), "acc")
+    assert (read.options["params"], read.options["seed"]) == (["lr"], "seed")
+
+
 def test_a_run_that_others_are_nested_in_is_no_trial_of_the_table(tmp_path):
     rows = [{"run_id": "p", "params.opt": "sgd"}] + [
         {"run_id": f"r{n}", "params.lr": n / 10, "metrics.acc": n, "tags.mlflow.parentRunId": "p"}
