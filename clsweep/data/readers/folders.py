@@ -63,9 +63,8 @@ _Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, p
 def folders_layout(place: DataPlace) -> DataLayout:
     """The images of a folder by class, or those that its table names."""
     root = place.root_folder
-    has_table = (root / LABELS_TABLE).is_file()
     folders = _folders(root / "train") if _is_folder(root / "train") else []
-    if has_table and not holds_classes(folders, has_table=True):
+    if (root / LABELS_TABLE).is_file() and not holds_classes(folders, has_table=True):
         return _of_table(root)
     classes, rows = scan_classes(root)
     require_one_part(root, [path for _, path in rows["train"]])
