@@ -151,8 +151,13 @@ def _of_table(root: Path) -> DataLayout:
             expected = f"columns {' or '.join(_FILES)}, and {' or '.join(_LABELS)}"
             raise layout_error(table, expected, listed([*row]))
         name = known.get(composed(os.path.normpath(file.replace("\\", "/"))), "")
-        if not name or name in classes:
-            raise layout_error(at, "an image once" if name else f"one image below {root}", file)
+        if not name:
+            last = re.split(r"[/\\]", file)[-1]
+            alike = [path for path in pictures if os.path.basename(path) == last]
+            which = f", where there are {listed(alike)}" * bool(alike)
+            raise layout_error(at, f"one image below {root}", f"{file}{which}")
+        if name in classes:
+            raise layout_error(at, "an image once", file)
         if split is not None and split.lower() not in ("train", *HELD_OUT):
             raise layout_error(
                 at, f"{names_of[2]} train, {' or '.join(HELD_OUT)}", split or "nothing"

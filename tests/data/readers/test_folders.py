@@ -129,6 +129,21 @@ def test_what_other_programs_write_for_no_class_is_none(none, tmp_path):
     assert layout.labels["train"].tolist() == [-1, *[0, 1] * 5, 2]
 
 
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("data/img/00.png", "data/img/00.png, where there are img/00.png, more/00.png"),
+        ("00.png", "00.png, where there are img/00.png, more/00.png"),
+        ("00", "00"),
+    ],
+)
+def test_an_image_that_a_table_calls_otherwise_is_named(file, says, tmp_path):
+    root = of_table(tmp_path / "set", "file,label", [file, *NAMES[1:]], "ab" * 6)
+    write(root / "more" / "00.png", png(noise(1, SIZE, SIZE)[0]))
+    line = refusal("imagefolder", root)
+    assert line == f"{root}/labels.csv:2: expected one image below {root}, given {says}"
+
+
 def test_a_table_of_a_regression_or_without_a_part_to_train_on_is_refused(tmp_path):
     root = of_table(tmp_path / "set", "file,target", NAMES, [0.25, 1, 1.5] * 4)
     line = refusal("imagefolder", root)
