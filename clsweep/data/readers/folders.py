@@ -181,6 +181,9 @@ def _of_table(root: Path) -> DataLayout:
     if not parts_by:
         instead = f"a column {_SPLITS[0]} in {LABELS_TABLE}"
         require_one_part(root, [path for _, path in rows["train"]], instead)
+    elif is_split:
+        there = {*splits.values()} - {"train", held_out}
+        unread += Counter(f"split {name}" for name in there)
     layout = _of_paths(root, rows, tuple(number), LABELS_TABLE)
     unread_too = ", ".join(filter(None, [layout.unread, list_counts(unread)]))
     return replace(layout, unread=unread_too, parts_by=parts_by if is_split else "")
@@ -294,7 +297,7 @@ def require_own_folders(place: object, paths: Sequence[str]) -> None:
     if masks := masks_beside(sorted(classes)):
         raise layout_error(place, "a folder for each class", listed(masks))
     for folders in (path.split("/")[:-1] for path in paths):
-        if len(folders) > 1 and folders[1] in classes - {folders[0]}:
+        if len(folders) > 1 and folders[1] != folders[0] and folders[1] in classes:
             given = f"{folders[0]}/{folders[1]} beside {folders[1]}"
             raise layout_error(place, "a folder for each class", given)
 

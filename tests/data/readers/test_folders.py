@@ -61,7 +61,7 @@ def test_a_table_may_name_the_part_of_each_image(tmp_path):
     for part, labels in expected.items():
         numbers = [int(Path(layout.name(part, i)).stem[1:]) for i in range(len(labels))]
         assert layout.labels[part][np.argsort(numbers)].tolist() == labels
-    assert layout.unread == "b/*.PNG, column weight"  # the one of test
+    assert layout.unread == "b/*.PNG, column weight, split test"
     assert layout.parts_by == "column split of labels.csv"
     (root / "labels.csv").write_text((root / "labels.csv").read_text().replace(",val,", ",fold 2,"))
     assert "expected split train, val or valid" in refusal("imagefolder", root)
