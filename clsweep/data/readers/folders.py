@@ -309,7 +309,7 @@ def composed(name: str) -> str:
 
 def _below(folder: Path) -> list[str]:
     """The images in a folder and in those inside it, which may be links: sorted paths from it."""
-    paths, seen = list[Path](), {str(above) for above in folder.resolve().parents}
+    paths, seen = list[str](), {str(above) for above in folder.resolve().parents}
     for at, inside, names in os.walk(folder, onerror=_refuse, followlinks=True):
         if (real := os.path.realpath(at)) in seen:  # a link back
             inside.clear()
@@ -317,9 +317,12 @@ def _below(folder: Path) -> list[str]:
         seen.add(real)
         inside[:] = shown_names(inside)
         paths += [
-            Path(at) / name for name in shown_names(names) if name.lower().endswith(IMAGE_SUFFIXES)
+            os.path.join(at, name)
+            for name in shown_names(names)
+            if name.lower().endswith(IMAGE_SUFFIXES)
         ]
-    return sorted(str(path.relative_to(folder)) for path in paths)
+    above = os.path.join(folder, "")
+    return sorted(path.removeprefix(above) for path in paths)
 
 
 def _folders(folder: Path) -> list[str]:
