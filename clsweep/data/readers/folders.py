@@ -11,7 +11,7 @@ import stat
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -164,7 +164,7 @@ def _of_table(root: Path) -> DataLayout:
             )
         parts_by = f"column {names_of[2]} of {LABELS_TABLE}" if names_of[2] else ""
         splits[name] = name.partition("/")[0] if split is None else split.lower()
-        classes[name] = "" if label.lower() in _NO_CLASS else label
+        classes[name] = "" if label.lower() in _NO_CLASS else composed(label)
     if missing := [name for name in pictures if name not in classes]:
         raise layout_error(table, f"all images below {root}", f"none of {listed(missing)}")
     _require_classes(table, names := sorted({*classes.values()} - {""}))
@@ -214,7 +214,7 @@ def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
     except (OSError, ValueError, csv.Error) as error:
         raise layout_error(table, "a table of images and classes", error) from None
     names = [name.lower() for name in rows[0][1]] if rows else []
-    if twice := {name for name in names if names.count(name) > 1}:
+    if twice := {name for name in names if name and names.count(name) > 1}:
         raise layout_error(table, "each column once", listed(sorted(twice)))
     for at, cells in rows[1:]:
         if len(cells) != len(names):
@@ -223,18 +223,25 @@ def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _unread(root: Path, rows: _Rows, *beside: str) -> str:
-    """The other files, by the folder below the root that they are in, and their ends."""
+    """The other files below the root."""
     used = {*beside, *(path for part in rows for _, path in rows[part])}
-    others = Counter[str]()
+    paths = list[str]()
     for at, inside, names in os.walk(root):
-        inside[:] = sorted(name for name in inside if not name.startswith("."))
-        below = os.path.relpath(at, root).removeprefix(".")
-        top = f"{below.partition('/')[0]}/" if below else ""
-        leftover = next((f"{name}/" for name in below.split("/") if not shown_names([name])), "")
-        for path in (os.path.join(below, name) for name in names if not name.startswith(".")):
-            if path not in used:
-                kind = f"{leftover or top}{file_kind(path)}"
-                others[path if path == LABELS_TABLE else kind] += 1
+        inside[:] = [name for name in inside if not name.startswith(".")]
+        below = os.path.relpath(at, root)
+        paths += [os.path.join(below, name).removeprefix("./") for name in names]
+    return other_files(paths, used)
+
+
+def other_files(paths: Iterable[str], used: Set[str]) -> str:
+    """Files that are not used, by the first folder that they are in, and their ends."""
+    others = Counter[str]()
+    for path in paths:
+        *folders, name = path.split("/")
+        if path not in used and not any(each.startswith(".") for each in (*folders, name)):
+            leftovers = [folder for folder in folders if not shown_names([folder])]
+            kind = "".join(f"{folder}/" for folder in (leftovers or folders)[:1]) + file_kind(path)
+            others[path if path == LABELS_TABLE else kind] += 1
     return list_counts(others)
 
 
