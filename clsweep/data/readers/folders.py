@@ -182,8 +182,7 @@ def _of_table(root: Path) -> DataLayout:
         instead = f"a column {_SPLITS[0]} in {LABELS_TABLE}"
         require_one_part(root, [path for _, path in rows["train"]], instead)
     elif is_split:
-        there = {*splits.values()} - {"train", held_out}
-        unread += Counter(f"split {name}" for name in there)
+        unread += Counter(f"split {of}" for of in {*splits.values()} - {"train", held_out})
     layout = _of_paths(root, rows, tuple(number), LABELS_TABLE)
     unread_too = ", ".join(filter(None, [layout.unread, list_counts(unread)]))
     return replace(layout, unread=unread_too, parts_by=parts_by if is_split else "")
