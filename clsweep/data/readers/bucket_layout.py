@@ -20,6 +20,7 @@ from clsweep.data.readers.companions import holds_classes, shown_names, without_
 from clsweep.data.readers.folders import (
     LABELS_TABLE,
     composed,
+    other_files,
     require_one_part,
     require_own_folders,
 )
@@ -129,6 +130,7 @@ def _of_names(bucket: Bucket, objects: Mapping[str, Stored], *, by_class: bool) 
     paths = {part: sorted(of, key=label) for part, of in paths.items()}  # of two spellings
     return DataLayout(
         root=bucket.place, classes=tuple(number), describe=tuple,
+        unread=other_files(objects, {path for of in paths.values() for path in of}),
         labels={part: np.array([*map(label, of)], np.int64) for part, of in paths.items()},
         digest=files_digest((name, objects[name].size) for part in paths for name in paths[part]),
         name=lambda part, row: f"{bucket.place}/{paths[part][row]}",

@@ -11,7 +11,7 @@ import stat
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -151,15 +151,20 @@ def _of_table(root: Path) -> DataLayout:
             expected = f"columns {' or '.join(_FILES)}, and {' or '.join(_LABELS)}"
             raise layout_error(table, expected, listed([*row]))
         name = known.get(composed(os.path.normpath(file.replace("\\", "/"))), "")
-        if not name or name in classes:
-            raise layout_error(at, "an image once" if name else f"one image below {root}", file)
+        if not name:
+            last = re.split(r"[/\\]", file)[-1]
+            alike = [path for path in pictures if os.path.basename(path) == last]
+            which = f", where there are {listed(alike)}" * bool(alike)
+            raise layout_error(at, f"one image below {root}", f"{file}{which}")
+        if name in classes:
+            raise layout_error(at, "an image once", file)
         if split is not None and split.lower() not in ("train", *HELD_OUT):
             raise layout_error(
                 at, f"{names_of[2]} train, {' or '.join(HELD_OUT)}", split or "nothing"
             )
         parts_by = f"column {names_of[2]} of {LABELS_TABLE}" if names_of[2] else ""
         splits[name] = name.partition("/")[0] if split is None else split.lower()
-        classes[name] = "" if label.lower() in _NO_CLASS else label
+        classes[name] = "" if label.lower() in _NO_CLASS else composed(label)
     if missing := [name for name in pictures if name not in classes]:
         raise layout_error(table, f"all images below {root}", f"none of {listed(missing)}")
     _require_classes(table, names := sorted({*classes.values()} - {""}))
@@ -176,6 +181,8 @@ def _of_table(root: Path) -> DataLayout:
     if not parts_by:
         instead = f"a column {_SPLITS[0]} in {LABELS_TABLE}"
         require_one_part(root, [path for _, path in rows["train"]], instead)
+    elif is_split:
+        unread += Counter(f"split {of}" for of in {*splits.values()} - {"train", held_out})
     layout = _of_paths(root, rows, tuple(number), LABELS_TABLE)
     unread_too = ", ".join(filter(None, [layout.unread, list_counts(unread)]))
     return replace(layout, unread=unread_too, parts_by=parts_by if is_split else "")
@@ -206,7 +213,7 @@ def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
     except (OSError, ValueError, csv.Error) as error:
         raise layout_error(table, "a table of images and classes", error) from None
     names = [name.lower() for name in rows[0][1]] if rows else []
-    if twice := {name for name in names if names.count(name) > 1}:
+    if twice := {name for name in names if name and names.count(name) > 1}:
         raise layout_error(table, "each column once", listed(sorted(twice)))
     for at, cells in rows[1:]:
         if len(cells) != len(names):
@@ -215,18 +222,25 @@ def _lines(table: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _unread(root: Path, rows: _Rows, *beside: str) -> str:
-    """The other files, by the folder below the root that they are in, and their ends."""
+    """The other files below the root."""
     used = {*beside, *(path for part in rows for _, path in rows[part])}
-    others = Counter[str]()
+    paths = list[str]()
     for at, inside, names in os.walk(root):
-        inside[:] = sorted(name for name in inside if not name.startswith("."))
-        below = os.path.relpath(at, root).removeprefix(".")
-        top = f"{below.partition('/')[0]}/" if below else ""
-        leftover = next((f"{name}/" for name in below.split("/") if not shown_names([name])), "")
-        for path in (os.path.join(below, name) for name in names if not name.startswith(".")):
-            if path not in used:
-                kind = f"{leftover or top}{file_kind(path)}"
-                others[path if path == LABELS_TABLE else kind] += 1
+        inside[:] = [name for name in inside if not name.startswith(".")]
+        below = os.path.relpath(at, root)
+        paths += [os.path.join(below, name).removeprefix("./") for name in names]
+    return other_files(paths, used)
+
+
+def other_files(paths: Iterable[str], used: Set[str]) -> str:
+    """Files that are not used, by the first folder that they are in, and their ends."""
+    others = Counter[str]()
+    for path in paths:
+        *folders, name = path.split("/")
+        if path not in used and not any(each.startswith(".") for each in (*folders, name)):
+            leftovers = [folder for folder in folders if not shown_names([folder])]
+            kind = "".join(f"{folder}/" for folder in (leftovers or folders)[:1]) + file_kind(path)
+            others[path if path == LABELS_TABLE else kind] += 1
     return list_counts(others)
 
 
@@ -289,7 +303,7 @@ def require_own_folders(place: object, paths: Sequence[str]) -> None:
     if masks := masks_beside(sorted(classes)):
         raise layout_error(place, "a folder for each class", listed(masks))
     for folders in (path.split("/")[:-1] for path in paths):
-        if len(folders) > 1 and folders[1] in classes - {folders[0]}:
+        if len(folders) > 1 and folders[1] != folders[0] and folders[1] in classes:
             given = f"{folders[0]}/{folders[1]} beside {folders[1]}"
             raise layout_error(place, "a folder for each class", given)
 
@@ -301,7 +315,7 @@ def composed(name: str) -> str:
 
 def _below(folder: Path) -> list[str]:
     """The images in a folder and in those inside it, which may be links: sorted paths from it."""
-    paths, seen = list[Path](), {str(above) for above in folder.resolve().parents}
+    paths, seen = list[str](), {str(above) for above in folder.resolve().parents}
     for at, inside, names in os.walk(folder, onerror=_refuse, followlinks=True):
         if (real := os.path.realpath(at)) in seen:  # a link back
             inside.clear()
@@ -309,9 +323,12 @@ def _below(folder: Path) -> list[str]:
         seen.add(real)
         inside[:] = shown_names(inside)
         paths += [
-            Path(at) / name for name in shown_names(names) if name.lower().endswith(IMAGE_SUFFIXES)
+            os.path.join(at, name)
+            for name in shown_names(names)
+            if name.lower().endswith(IMAGE_SUFFIXES)
         ]
-    return sorted(str(path.relative_to(folder)) for path in paths)
+    above = os.path.join(folder, "")
+    return sorted(path.removeprefix(above) for path in paths)
 
 
 def _folders(folder: Path) -> list[str]:

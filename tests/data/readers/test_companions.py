@@ -43,9 +43,8 @@ def test_masks_beside_pictures_are_no_images(kind, scheme, tmp_path):
         f"{place.root}/{p}" for p in pictures
     ]
     assert len(layout.labels["train"]) == 2
-    if not scheme:
-        assert layout.unread.startswith("2 ")
-        assert f"*{Path(beside).suffix}" in layout.unread
+    assert layout.unread.startswith("2 ")
+    assert f"*{Path(beside).suffix}" in layout.unread
 
 
 @pytest.mark.parametrize(

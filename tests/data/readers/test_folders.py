@@ -61,7 +61,7 @@ def test_a_table_may_name_the_part_of_each_image(tmp_path):
     for part, labels in expected.items():
         numbers = [int(Path(layout.name(part, i)).stem[1:]) for i in range(len(labels))]
         assert layout.labels[part][np.argsort(numbers)].tolist() == labels
-    assert layout.unread == "b/*.PNG, column weight"  # the one of test
+    assert layout.unread == "b/*.PNG, column weight, split test"
     assert layout.parts_by == "column split of labels.csv"
     (root / "labels.csv").write_text((root / "labels.csv").read_text().replace(",val,", ",fold 2,"))
     assert "expected split train, val or valid" in refusal("imagefolder", root)
@@ -112,13 +112,14 @@ def of_table(root: Path, head: str, *columns: object, sep: str = ",") -> Path:
     [
         (",filename,label", (range(12), NAMES, "ab" * 6)),  # pandas' to_csv()
         ("filename,label", ([name.replace("/", "\\") for name in NAMES], "ab" * 6)),  # of Windows
+        ("filename,label,,", (NAMES, "ab" * 6, [""] * 12, [""] * 12)),  # of a spreadsheet
     ],
 )
 def test_a_table_is_read_as_it_is_written_elsewhere(head, columns, tmp_path):
     layout = layout_of("imagefolder", of_table(tmp_path / "set", head, *columns))
     assert (layout.classes, layout.parts_by) == (("a", "b"), "")
     assert layout.labels["train"].tolist() == [0, 1] * 6
-    assert layout.unread == ("column without a name" if head[0] == "," else "")
+    assert layout.unread == ("column without a name" if "," in head[0] + head[-1] else "")
 
 
 @pytest.mark.parametrize("none", ["", "-1", "-1.0", "nan", "NaN", "<NA>"])
@@ -127,6 +128,28 @@ def test_what_other_programs_write_for_no_class_is_none(none, tmp_path):
     layout = layout_of("imagefolder", of_table(tmp_path / "set", "file,target", NAMES, labels))
     assert layout.classes == ("0", "1", "7")
     assert layout.labels["train"].tolist() == [-1, *[0, 1] * 5, 2]
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("data/img/00.png", "data/img/00.png, where there are img/00.png, more/00.png"),
+        ("00.png", "00.png, where there are img/00.png, more/00.png"),
+        ("00", "00"),
+    ],
+)
+def test_an_image_that_a_table_calls_otherwise_is_named(file, says, tmp_path):
+    root = of_table(tmp_path / "set", "file,label", [file, *NAMES[1:]], "ab" * 6)
+    write(root / "more" / "00.png", png(noise(1, SIZE, SIZE)[0]))
+    line = refusal("imagefolder", root)
+    assert line == f"{root}/labels.csv:2: expected one image below {root}, given {says}"
+
+
+def test_two_ways_to_write_an_accent_are_one_class(tmp_path):
+    fairies = [unicodedata.normalize(form, "fée") for form in ("NFC", "NFD")]
+    labels = [*fairies * 3, *["elf"] * 6]
+    layout = layout_of("imagefolder", of_table(tmp_path / "set", "file,label", NAMES, labels))
+    assert layout.classes == ("elf", "fée")
 
 
 def test_a_table_of_a_regression_or_without_a_part_to_train_on_is_refused(tmp_path):
