@@ -220,7 +220,7 @@ def _require_one_kind(left: _Operand, right: _Operand) -> None:
 
 
 def _in_quotes(value: _Operand) -> str:
-    """The kind of value that stands in quotes beside a column; empty beside numbers and mixtures."""
+    """`text` or `date`, which stand in quotes beside such a column; empty beside numbers."""
     if not isinstance(value, pd.Series) or value.isna().all():
         return ""
     if isinstance(value.dtype, pd.StringDtype):
