@@ -19,7 +19,7 @@ TEXTS = {
     "TRIALS_SKIPPED": "racing skipped {skipped} of {trials} planned trials, those of bad "
     "configurations",
     # There is nothing to measure.
-    "NO_SCORE": "no finished trial",
+    "NO_SCORE": "no finished trial has a score",
     "ALL_FAILED": "all trials failed ({trials})",
     "ONE_CONFIG": "one configuration: no spread, and nothing to tune",
     "ONE_SCORED": "one configuration has a score",

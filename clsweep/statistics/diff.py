@@ -13,7 +13,7 @@ from clsweep.analysis.compare import LARGEST_P, compare
 from clsweep.analysis.contrast import Contrast, contrast_table
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted, with_notes
-from clsweep.analysis.sweep import Sweep, as_far_as_levels
+from clsweep.analysis.sweep import CHANCE, Sweep, as_far_as_levels, counted_alike
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import interval, is_number, joined, known, number
 from clsweep.results.reading import StudyTables
@@ -198,6 +198,7 @@ def _of_objective(a: Sweep, b: Sweep, *tuned: Sweep) -> Iterator[Row]:
 
 def _mean(common: Sequence[Sweep], notes: Sequence[Note]) -> Row:
     """The difference of the means over the common settings."""
+    common = counted_alike(*common)  # as the difference counts failed trials
     contrast = Contrast(name="", of=("B", "A"), metric="")
     [row] = records_of(contrast_table([contrast], {"": common}))
     [row] = records_of(as_far_as_levels(pd.DataFrame([row]), common))
@@ -267,7 +268,11 @@ def _contrasts(a: StudyData, b: StudyData, compared: Sequence[str]) -> Iterator[
         [row] = records_of(contrast_table([contrast], {each.metric: named}))
         own = [rows[each.name] for rows in alone]
         verdicts = {"at_first": outcome(own[0]), "at_second": outcome(own[1])}
-        yield {"what": each.name, **verdicts, **_row(row, [x["estimate"] for x in own])}
+        # failed trials at one level in both, as the difference counts them
+        fixed = [replace(x, failed_as=CHANCE) for x in counted_alike(*named)]
+        of_each = [replace(each, of=tuple(f"{at}/{n}" for n in each.of)) for at in "AB"]
+        levels = contrast_table(of_each, {each.metric: fixed})["estimate"].tolist()
+        yield {"what": each.name, **verdicts, **_row(row, levels)}
 
 
 def _verdict(row: Row, p_holm: float) -> str:

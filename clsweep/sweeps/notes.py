@@ -151,7 +151,8 @@ def notes_of(frame: pd.DataFrame) -> list[str]:
             # What is told of one side is the same in its other pairs, whatever has no number there.
             prefix = "" if texts[0].startswith(sides) else f"{status_text(reason)}: "
             texts[0] = prefix + texts[0]
-        who = str(row.get("contrast") or row.get("objective") or row.get("region", ""))
+        columns = ("contrast", "objective", "region", "what")
+        who = next((str(row[name]) for name in columns if row.get(name)), "")
         if "a" in row:
             who = f"{row['a']} - {row['b']}"
         if kind := _kind_of(row):

@@ -166,6 +166,6 @@ CONTRASTS = [
         "low": NAN,
         "shown": False,
         "reason": "no_score",
-        "note": "no finished trial",
+        "note": "no finished trial has a score",
     },
 ]

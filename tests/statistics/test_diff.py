@@ -13,14 +13,15 @@ from clsweep.results.recorded_facts import facts_apart
 from clsweep.statistics.contrast import outcome
 from clsweep.statistics.diff import heading_data, headline
 from clsweep.study.resolve import load_study
-from clsweep.sweeps.notes import records_of
+from clsweep.sweeps.notes import notes_of, records_of
 from tests.planted import planted, recorded, study_at
 
 USED = ("plan_table", "trials_table", "study", "params", "folder", "score_on")  # by `facts_apart`
 LEVELS = {0.05: 80.0, 0.1: 85.0, 0.2: 90.0, 0.5: 84.0}
 
 
-def folder(path, *, rng=0, shift=0.0, of="dcl", noise=0.3, by_seed=0.0, facts=None, **changes):
+def folder(path, *, rng=0, shift=0.0, of="dcl", noise=0.3, by_seed=0.0, facts=None,
+           lose=lambda _: False, **changes):  # fmt: skip
     """A recorded study of two objectives, whose scores have a part of each seed's own."""
     path.mkdir()
     space = {"tau": {"grid": [*LEVELS]}}
@@ -33,7 +34,9 @@ def folder(path, *, rng=0, shift=0.0, of="dcl", noise=0.3, by_seed=0.0, facts=No
         level = LEVELS[row["tau"]] + (shift if row["objective"] == of else 0.0)
         score = level + effect + noise * draws.standard_normal()
         versions = {"clsweep_version": "0.1.0", "torch_version": "2.8.0"}
-        return {"knn_top1": score, **versions, **(facts or {})}
+        if lose(row):
+            return {"status": "failed", **versions}
+        return {"knn_top1": score, "alignment": 1.0 - score / 100, **versions, **(facts or {})}
 
     return recorded(path / "results", study, outcome)
 
@@ -240,3 +243,24 @@ def test_false_alarms_are_as_rare_as_promised(tmp_path, seeds):
         b = folder(tmp_path / f"b{i}", rng=2 * i + 1, by_seed=1.0, seeds=seeds)
         alarms += not rows_of(a, b)[1]["verdict"].isin(["not resolved"]).all()
     assert alarms <= stats.binom.ppf(0.999, num, 0.05)
+
+
+def test_with_failed_trials_a_change_is_that_of_the_levels_beside_it(tmp_path):
+    """Both studies count them at the worst score of both, so that a level is not its study's."""
+    asked = {
+        "gain": {"of": ["dcl", "simclr"]},
+        "cold": {"of": "dcl", "at": {"tau": 0.1}, "minus": {"tau": 0.5}},
+        "apart": {"of": ["dcl", "simclr"], "metric": "alignment"},
+    }
+    lose = lambda row: (row["objective"], row["seed"]) == ("dcl", 1) and row["tau"] > 0.1  # noqa: E731
+    a, b = (
+        folder(tmp_path / name, rng=ord(name), shift=shift, contrasts=asked, lose=lose)
+        for name, shift in {"a": 0.0, "b": -4.0}.items()
+    )
+    frame, answers = rows_of(a, b)
+    for (_, what), row in answers.iterrows():
+        change = row["second"] / row["first"] if what == "SD*" else row["second"] - row["first"]
+        assert row["difference"] == pytest.approx(change), what
+    notes = [note for note in notes_of(frame) if "failed" in note]
+    named = {name for note in notes for name in note.partition(": ")[0].split(", ")}
+    assert named == {"dcl", "gain", "cold", "apart"}

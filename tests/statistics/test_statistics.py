@@ -231,7 +231,7 @@ def test_another_metric_than_the_study_s_own(tmp_path):
         with pytest.raises(RequestError, match=said):
             clsweep.open_results(path, metric="knn_topp", mode=mode)
     empty = clsweep.open_results(path, metric="q_b_mean", mode="max").robustness()
-    assert empty["note"].str.contains("no finished trial").all()
+    assert empty["note"].str.contains("no finished trial has a score").all()
     assert (empty["num_failed"] == 0).all()
 
 

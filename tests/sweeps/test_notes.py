@@ -90,7 +90,7 @@ def test_a_table_is_worded():
         {
             "x": 1.0,
             "reason": "no_score",
-            "note": "no finished trial; 1 of 2 trials failed and are left out",
+            "note": "no finished trial has a score; 1 of 2 trials failed and are left out",
         },
         {"x": pytest.approx(np.nan, nan_ok=True), "reason": "", "note": ""},
     ]
