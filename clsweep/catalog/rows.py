@@ -170,6 +170,7 @@ class Component:
             the global ones, or the first.
         of_all_views: of a regularizer: it takes all views of a sample at once.
         num_features: of an encoder, the width of its output; (4, "width") is 4 x `width`.
+        least_size: of an encoder, pixels a side that an image has at least.
         layout: of an encoder, whose names its state dict has.
         blocks: of an encoder, those of its modules by name that `feature_layer` may score.
         is_trainer: of a framework: it is a training loop of the user's own, see `trainers.trainer`.
@@ -233,6 +234,7 @@ class Component:
     targets: Literal["all", "global", "first"] = "all"
     of_all_views: bool = False
     num_features: int | tuple[int, str] = 0
+    least_size: int = 1
     layout: Literal["own", "torchvision"] = "own"
     blocks: tuple[str, ...] = ()
     is_trainer: bool = False

@@ -90,6 +90,13 @@ class _ObjectiveChecks(TrainingChecks):
             key = "init" if init != NONE and init.partition("#")[0] in reason else "encoder"
             key = "small_view_size" if "Set small_view_size" in reason else key
             self.mistake("freeze_patch_embed" if reason.endswith(NO_PATCHES) else key, reason)
+        sides = {"view_size": self.lowest("view_size") or self.dataset.image_size}
+        for key, size in (sides | self.small_views(sides)).items():
+            for name in self.objective.encoders:
+                if size < (least := COMPONENT["encoder"][name].least_size):
+                    advice = f"expected {key} {least} or more, or another encoder"
+                    at = key if self.where(key)[-1] == key else "encoder"
+                    self.mistake(at, f"{name} takes no views of {size} pixels a side: {advice}")
         for name in self.objective.encoders:
             is_built_in = COMPONENT["encoder"][name].impl.startswith("clsweep.")
             if is_built_in and not is_open(name) and self.freezes_patches(name):

@@ -171,8 +171,10 @@ class _Cell(Draft):
         sources = self.sources.setdefault(name, {})
         for keys, raw in self._entries(at, section):
             param, is_shared = str(keys[-1]), keys[0] != "objectives"
-            if message := self._refused(name, keys, owned, per_encoder, is_trained):
+            encoders = _swept_with(raw, per_encoder) if keys[-2] == "space" else per_encoder
+            if message := self._refused(name, keys, owned, encoders, is_trained):
                 self.error(keys, message)
+                self.taken.add((str(keys[-2]), param))  # one mistake, which is named
             elif param not in owned:
                 reason = self._reason_not_owned(param, is_trained)
                 skips[reason] = tuple(dict.fromkeys((*skips.get(reason, ()), param)))
@@ -272,8 +274,8 @@ class _Cell(Draft):
         lacking = [encoder for encoder, own in per_encoder.items() if param not in own]
         if kind == "space" and lacking:
             return (
-                f"'{name}' sweeps {', '.join(lacking)} too, without {param}: expected an objective "
-                "for each encoder, or another space"
+                f"'{name}' sweeps {', '.join(lacking)} too, without {param}: expected when: "
+                "{encoder: ...} beside it, an objective for each encoder, or another space"
             )
         return ""
 
@@ -438,6 +440,14 @@ def _known_encoders(space: object) -> list[str]:
     return [n for n in given if n in COMPONENT["encoder"]] if isinstance(given, list) else []
 
 
+def _swept_with(raw: object, per_encoder: Mapping[str, T]) -> Mapping[str, T]:
+    """Hyperparameters of the encoders at which a space sweeps a dimension."""
+    when = raw.get("when") if isinstance(raw, dict) else None
+    given = when.get("encoder") if isinstance(when, dict) else None
+    named = given if isinstance(given, list) else [given]
+    return {e: own for e, own in per_encoder.items() if given is None or e in named}
+
+
 def _owns(name: str, owned: Collection[str]) -> str:
     """The first parameters of an objective, for a message, those of its loss, and where all are."""
     last = ("_schedule", "_end", "_period", *trial_owns(), *TRAINING_OWNS)
@@ -462,7 +472,7 @@ def _crossed(
         raise StudyError(document.error(("factors",), message))
     slugs: dict[str, str] = {}
     for objective in objectives:
-        other = slugs.setdefault(file_slug(objective.name), objective.name)
+        other = slugs.setdefault(file_slug(objective.name).lower(), objective.name)
         if other != objective.name:
             message = f"'{other}' and '{objective.name}' would have one file name; give labels"
             raise StudyError(document.error(("factors",), message))

@@ -235,8 +235,8 @@ def references_apart(references: pd.DataFrame, metric: str) -> dict[str, pd.Data
     own = scored[~is_raw]
     by = [n for n in baseline_params() if n not in evaluation_params() and n in own]
     by = [name for name in by if own[name].nunique(dropna=False) > 1]
-    for at, group in own.groupby(by, sort=False, dropna=False) if by else [((), own)][: len(own)]:
-        values = {n: v for n, v in zip(by, at, strict=True) if v == v and v is not None}
+    for _, group in own.groupby(by, sort=False, dropna=False) if by else [((), own)][: len(own)]:
+        values = group[by].iloc[0].dropna().to_dict()
         name = f"untrained {values.pop('encoder', 'encoder')}"
         settings = ", ".join(f"{n} {setting(v)}" for n, v in values.items())
         references_by[f"{name} ({settings})" if settings else name] = group.drop_duplicates("seed")

@@ -52,6 +52,16 @@ def test_the_best_comes_first_and_references_take_part():
     assert widths.loc[own, "score"].tolist() == [60, 70]
 
 
+def test_encoders_that_lack_what_others_have_are_references_too():
+    """As a results folder has them: a resnet20 has no width."""
+    widths = pd.array([None, 8, None], dtype="Int64")
+    encoders = [None, "conv4", "resnet20"]
+    scores = board(references=REFERENCES.assign(width=widths, encoder=encoders))
+    of = scores.set_index("objective")["score"]
+    assert of["untrained conv4 (width 8)"] == 60
+    assert of["untrained resnet20"] == 70
+
+
 def test_fresh_seeds_belong_to_the_configuration_that_is_best_now():
     again = pd.DataFrame(
         {"objective": ["dcl", "simclr"], "config": [5, 7], "fresh": [91.5, 80.0]}

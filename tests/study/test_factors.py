@@ -141,6 +141,13 @@ def test_what_one_cell_alone_owns_is_skipped_elsewhere(load):
     assert "no objective of this study owns 'gray_prob'" in line
 
 
+@pytest.mark.parametrize("labels", ["A, a", "v1.5, v1_5"])
+def test_files_of_two_cells_have_two_names_on_any_disk(load, labels):
+    levels = [f"{{name: digits, label: {label}}}" for label in labels.split(", ")]
+    [line] = refusals(load, f"factors.dataset=[{', '.join(levels)}]")
+    assert "would have one file name; give labels" in line
+
+
 def test_a_mistake_of_some_cells_names_them(load):
     """Of 500 images no batch has 450, with a fifth of them held out; of the digits it has."""
     [line] = refusals(load, "base.batch_size=450")
@@ -207,9 +214,21 @@ def test_a_live_search_leaves_open_what_its_encoder_has(load):
     assert "width" not in plan or plan["width"].isna().all()
 
 
-def test_what_some_swept_encoders_lack_is_not_swept_beside_them(load):
-    line, *_ = refusals(partial(swept, load), "space.width={choices: [8, 16]}")
-    assert "space.width: 'simclr' sweeps resnet20, resnet18 too, without width" in line
+def test_what_some_swept_encoders_lack_is_swept_at_the_others_alone(load):
+    lines = refusals(partial(swept, load), "space.width={choices: [8, 16]}")
+    assert "space.width: 'simclr' sweeps resnet20, resnet18 too, without width" in lines[0]
+    assert all("too, without width: expected when: {encoder: ...} beside it" in x for x in lines)
+    width = "space.width={choices: [8, 16], when: {encoder: conv4}}"
+    stem = "space.stem={choices: [small, standard], when: {encoder: [resnet18]}}"
+    study = swept(load, width, stem)
+    rows = [plan_row(study, t) for t in plan_trials(study) if t.seed == study.sections.seeds[0]]
+    own = [row for row in rows if row["objective"] == "simclr"]
+    configs = [(row["encoder"], row.get("width"), row.get("stem")) for row in own]
+    expected = [
+        ("conv4", 16, None), ("conv4", 8, None), ("resnet18", None, "small"),
+        ("resnet18", None, "standard"), ("resnet20", None, None),
+    ]  # fmt: skip
+    assert sorted(configs, key=str) == sorted(3 * expected, key=str)
 
 
 def test_a_layer_is_one_that_every_swept_encoder_has(load):

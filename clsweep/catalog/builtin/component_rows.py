@@ -266,7 +266,7 @@ COMPONENTS = (
               num_features=64, blocks=RESNET_BLOCKS[:3], source="DCL Table 17; He et al. (2016)",
               doc="ResNet-20 for images of 32 x 32, 64 features"),
     Component(part="encoder", name="small_alexnet", impl="clsweep.model.encoders:small_alexnet",
-              num_features=4096, source="DCL Table 11; Wang & Isola (2020)",
+              num_features=4096, least_size=15, source="DCL Table 11; Wang & Isola (2020)",
               doc="five convolutions, fc6 and fc7 of 4096, for images of 64 x 64; gives fc7"),
     Component(part="linear_probe", name="none", source="-", doc="no linear classification"),
     Component(part="linear_probe", name="ridge", impl="clsweep.train.probe:ridge_probe",
