@@ -148,6 +148,9 @@ def choose_params(
     """The settings that are hyperparameters, apart from those that are `taken` as metric, seed and
     objective.
     """
+    for trial in trials if params else ():  # a tag or an attribute that is named is one, too
+        named = {name: of for name, of in trial.labels.items() if name in (params or ())}
+        trial.settings = named | trial.settings
     settings = list(dict.fromkeys(name for trial in trials for name in trial.settings))
     if params is not None:
         wrong = [name for name in params if name in taken]

@@ -345,6 +345,16 @@ def test_a_seed_may_be_called_otherwise(name):
     assert (table.options["seed"], table.options["params"]) == (name, ["lr", "opt"])
 
 
+def test_an_attribute_that_is_named_is_a_hyperparameter():
+    trials = grid()
+    for each in trials:
+        each.labels = {"neck": each.settings.pop("opt"), "host": "a"}
+    assert imported(grid()).rows == [
+        {"opt" if name == "neck" else name: value for name, value in row.items()}
+        for row in imported(trials, params=["lr", "neck"]).rows
+    ]
+
+
 def test_a_number_of_each_setting_is_no_seed():
     trials = [trial(lr=lr, run=n) for n, lr in enumerate((0.1, 0.2, 0.3)) for _ in range(2)]
     assert imported(trials).options["seed"] == ""
