@@ -6,6 +6,8 @@ Half types are computed in float32, whatever autocast says; gradients have the i
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
@@ -80,7 +82,8 @@ def wmse(z1_ND: Tensor, z2_ND: Tensor, whitening_size: int, *, order_N: Tensor) 
         order_N: int64, the samples in the order in which sub-batches take them.
 
     Returns:
-        Scalar; NaN where a sub-batch does not span all dimensions, as a collapsed one.
+        Scalar; NaN where a sub-batch does not span all dimensions, as a collapsed one: where what
+        the others leave of one is within the rounding of float32, or of a half type's numbers.
 
     Raises:
         ValueError: shapes differ, a sub-batch that does not fit.
@@ -157,12 +160,12 @@ def _whiten(z_GSD: Tensor) -> Tensor:
         covariance_GDD = centred_GSD.mT @ centred_GSD / (centred_GSD.shape[1] - 1)
         factor_GDD, failed_G = torch.linalg.cholesky_ex(covariance_GDD)
         # What float32 leaves of a dimension that the others determine is rounding, and no variance;
-        # so is what a half type has left, in which a network has computed.
+        # so is what a half type may round off, in which a network has computed.
         rounding = torch.finfo(torch.float32).eps
         relative = z_GSD.new_full((), 64 * rounding, dtype=exact)
         for half in (torch.float16, torch.bfloat16):
             is_half = (z_GSD == z_GSD.to(half)).all()
-            relative = torch.where(is_half, torch.finfo(half).eps / 2, relative)
+            relative = torch.where(is_half, torch.finfo(half).eps / math.sqrt(12), relative)
         noise_GD = (relative * z_GSD.to(exact)).square().mean(1)
         noise_GD += rounding * covariance_GDD.diagonal(dim1=1, dim2=2)
         has_all_G = (factor_GDD.diagonal(dim1=1, dim2=2).square() > noise_GD).all(1)

@@ -232,8 +232,9 @@ def test_wmse_of_projections_of_too_low_a_rank_is_nan(shift, dtype):
 
         assert loss(z1_ND, z2_ND).isfinite()
         assert loss(z1_ND[:, :8] @ draw(8, 16), z2_ND).isnan()
-        z1_ND[:64, 3] = z1_ND[:64, 0] + z1_ND[:64, 1]
-        assert loss(z1_ND, z2_ND).isnan()
+        if dtype != torch.bfloat16:  # the rounding of three columns may be above that of one
+            z1_ND[:64, 3] = z1_ND[:64, 0] + z1_ND[:64, 1]
+            assert loss(z1_ND, z2_ND).isnan()
 
 
 @pytest.mark.parametrize(
