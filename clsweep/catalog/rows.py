@@ -275,7 +275,7 @@ class Dataset:
             that are made, their version. Behind a + that of the data set that scores are
             transferred to.
         unread: what the user's own files hold beside images and classes, or empty.
-        class_names: of the user's own files.
+        class_names: of the user's own files; untested: those that no held-out image has.
         parts_by: what says which of them are held out, where no folder does.
         store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         store_as: the form in which they are kept: `pixels` or `jpeg`.
@@ -303,6 +303,7 @@ class Dataset:
     images_digest: str | None = None
     unread: str = ""
     class_names: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
     parts_by: str = ""
     store_size: int = 0
     store_as: str = ""

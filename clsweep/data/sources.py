@@ -228,6 +228,8 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     num_all = len(train) if len(test) else len(train) - num_held_out
     num_labelled = round(num_all * share)
     num_test = int((test >= 0).sum()) if len(test) else round(num_held_out * share)
+    tested = {*test[test >= 0].tolist()}
+    untested = [name for i, name in enumerate(layout.classes) if tested and i not in tested]
     there: dict[str, Any] = {
         "num_classes": len(layout.classes), "num_test": num_test or num_held_out
     }  # fmt: skip
@@ -240,6 +242,7 @@ def _with_sizes(row: Dataset, layout: DataLayout, stated: Mapping[str, int]) -> 
     return replace(
         row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
         images_digest=layout.digest, unread=layout.unread, class_names=layout.classes,
+        untested=tuple(untested),
         parts_by=layout.parts_by if len(test) else "chance, as no part is held out",
     )  # fmt: skip
 
@@ -394,8 +397,13 @@ def list_counts(others: Counter[str]) -> str:
 
 
 def files_notes(dataset: Dataset, root: str) -> list[str]:
-    """Notes on the user's own files: what is not read, and classes that may be spellings of one."""
+    """Notes on the user's own files: what is not read, classes that may be spellings of one, and
+    those that are not tested.
+    """
     notes = [f"not read in {root}: {dataset.unread}"] * bool(dataset.unread)
+    if absent := dataset.untested:
+        of = f"{count(len(absent))} of {count(len(dataset.class_names))} classes"
+        notes.append(f"no test image in {root} is of {of}: {listed(absent)}")
     if alike := _alike_classes(dataset.class_names):
         notes.append(f"classes in {root} that may be spellings of one: {listed(alike)}")
     return notes

@@ -88,15 +88,24 @@ def test_a_plan_says_where_chance_holds_images_out(load, root):
     assert parts in lines
 
 
+def test_classes_without_a_test_image_are_noted(load, root):
+    dataset = f"name: imagefolder, root: {root}, val_fraction: 0.25"
+    assert not [note for note in load(dataset).notes if "no test image" in note]
+    shutil.rmtree(root / "val" / "b")
+    assert f"no test image in {root} is of 1 of 2 classes: b" in load(dataset).notes
+    shutil.rmtree(root / "val")  # a fifth takes its place, with images of each
+    assert not [note for note in load(dataset).notes if "no test image" in note]
+
+
 def test_spellings_of_one_class_are_noted(load, root):
     """Names of a table that was typed by hand are classes of their own."""
     dataset = f"name: imagefolder, root: {root}, val_fraction: 0.25"
-    assert not [note for note in load(dataset).notes if "spellings" in note]
+    assert not [note for note in load(dataset).notes if "may be spellings" in note]
     for name in ("black bear", "Black_bear", "01", "1", "10", "B"):
         (root / "train" / name).mkdir()
         for i in range(4):
             (root / "train" / name / f"{i}.png").touch()
-    [note] = [note for note in load(dataset).notes if "spellings" in note]
+    [note] = [note for note in load(dataset).notes if "may be spellings" in note]
     pairs = "01 and 1, B and b, Black_bear and black bear"
     assert note == f"classes in {root} that may be spellings of one: {pairs}"
 
@@ -282,8 +291,9 @@ def test_a_plan_says_what_scores_are_transferred_to(load_tree, root):
     assert plan_data(study)[0] == (
         "Data: digits: 1,150 images to train; those of transfer_dataset are scored"
     )
-    assert [*study.notes[:3]] == [
+    assert [*study.notes[:4]] == [
         f"not read in {root}: train/*.txt",
+        f"no test image in {root} is of 1 of 3 classes: A",
         f"classes in {root} that may be spellings of one: A and a",
         f"scores are transferred to {root}: 22 images to fit on, 5 to score, 3 classes: A, a, b",
     ]
