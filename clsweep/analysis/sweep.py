@@ -186,10 +186,11 @@ class Sweep:
         """A note on failed trials, and what they count as; where all failed it is `nothing`."""
         if self.num_failed in (0, self.num_trials):
             return ()
-        is_counted = np.isfinite(self.failed_level)
-        level = {"level": self.sign * self.failed_level} if is_counted else {}
-        reason = COUNTED_AS[self.failed_as]
-        return (note(reason, failed=self.num_failed, trials=self.num_trials, **level),)
+        figures: dict[str, Any] = {"failed": self.num_failed, "trials": self.num_trials}
+        if not np.isfinite(self.failed_level):  # also where no trial has a score to be worse than
+            return (note(COUNTED_AS[LEFT_OUT], **figures),)
+        level = self.sign * self.failed_level
+        return (note(COUNTED_AS[self.failed_as], **figures, level=level),)
 
     @property
     def too_few(self) -> Note | None:

@@ -235,6 +235,21 @@ def test_another_metric_than_the_study_s_own(tmp_path):
     assert (empty["num_failed"] == 0).all()
 
 
+@pytest.mark.parametrize("failed", ["worst", "chance", "left-out"])
+def test_failures_of_an_objective_without_the_metric_are_left_out(failed):
+    grid = {"tau": [0.1, 0.5]}
+    frames = [planted(lambda _: 80.0, objective=name, grid=grid) for name in ("dcl", "byol")]
+    table = pd.concat(frames, ignore_index=True).assign(num_classes=10)
+    lacks = table["objective"] == "byol"
+    table.loc[lacks, "knn_top1"] = None
+    table.loc[table["seed"] == 1, "status"] = "failed"
+    results = clsweep.analyse(table, metric="knn_top1", failed=failed)
+    for frame in (results.robustness(), results.robustness(by="tau"), results.recommend()):
+        note = frame.set_index("objective")["note"]["byol"]
+        texts = [note] if isinstance(note, str) else note.tolist()
+        assert "2 of 6 trials failed and are left out" in texts[0]
+
+
 def test_what_a_running_study_says(tmp_path):
     path = make_study(tmp_path / "a", ended=20)
     found = clsweep.open_results(path)
