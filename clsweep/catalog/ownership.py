@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from clsweep.catalog import (
 )
 from clsweep.catalog.open_encoders import ENCODER_PARAMS, ROWS, is_open, measured_width
 from clsweep.catalog.rows import Component, names_in, parse_numbers
+from clsweep.errors import listed
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
 ALL_THERE_IS = {
@@ -127,6 +128,13 @@ def trial_owns(kind: Kind = "images") -> tuple[str, ...]:
         for name in (*metric.owns, *([metric.part] if metric.part else ()))
     )
     return tuple(dict.fromkeys((*own, *of_scores)))
+
+
+def owned_text(objective: str, owned: Collection[str]) -> str:
+    """The first parameters of an objective, for a message, those of its loss, and where all are."""
+    last = ("_schedule", "_end", "_period", *trial_owns(), *TRAINING_OWNS)
+    first = sorted(owned, key=lambda param: param.endswith(last))
+    return f"'{objective}' owns: {listed(first)}. clsweep catalog params says who owns which"
 
 
 def losses_on(framework: str) -> tuple[str, ...]:

@@ -21,17 +21,16 @@ from clsweep.catalog import (
 from clsweep.catalog.open_encoders import NONE, with_digest
 from clsweep.catalog.other_names import OTHER_NAMES
 from clsweep.catalog.ownership import (
-    TRAINING_OWNS,
     aliases,
     default_of,
     owned_params,
+    owned_text,
     owners_of,
     refusal,
-    trial_owns,
 )
 from clsweep.data.locations import AbsentError, DataPlace
 from clsweep.data.sources import files_notes, sized_dataset, transfer_note
-from clsweep.errors import MAX_LINES, RequestError, StudyError, listed, nearest
+from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.cautions import setting_notes
 from clsweep.study.check_training import Draft
 from clsweep.study.checks import check_study
@@ -261,7 +260,7 @@ class _Cell(Draft):
         if param not in PARAM:
             is_any = is_shared or not per_encoder  # of unknown parts nobody knows what they own
             candidates = PARAM if is_any or not is_trained else owned
-            known = "Known: see clsweep catalog params" if is_any else _owns(name, owned)
+            known = "Known: see clsweep catalog params" if is_any else owned_text(name, owned)
             hint = nearest(param, candidates, aliases())
             return f"unknown parameter '{param:.80}'.{hint} {known}"
         if not is_shared and kind == "space" and param in self.sections.objectives[name].base:
@@ -270,7 +269,7 @@ class _Cell(Draft):
             if is_shared or not is_trained:
                 return ""
             reason = self._reason_not_owned(param, is_trained)
-            return f"'{name}' does not own this parameter: {reason}. {_owns(name, owned)}"
+            return f"'{name}' does not own this parameter: {reason}. {owned_text(name, owned)}"
         lacking = [encoder for encoder, own in per_encoder.items() if param not in own]
         if kind == "space" and lacking:
             return (
@@ -446,13 +445,6 @@ def _swept_with(raw: object, per_encoder: Mapping[str, T]) -> Mapping[str, T]:
     given = when.get("encoder") if isinstance(when, dict) else None
     named = given if isinstance(given, list) else [given]
     return {e: own for e, own in per_encoder.items() if given is None or e in named}
-
-
-def _owns(name: str, owned: Collection[str]) -> str:
-    """The first parameters of an objective, for a message, those of its loss, and where all are."""
-    last = ("_schedule", "_end", "_period", *trial_owns(), *TRAINING_OWNS)
-    first = sorted(owned, key=lambda param: param.endswith(last))
-    return f"'{name}' owns: {listed(first)}. clsweep catalog params says who owns which"
 
 
 def _crossed(
