@@ -57,20 +57,21 @@ def uniform_knn_scores(*arrays: Tensor, num_classes: int, knn_k: int) -> Hits:
     """
 
     def weigh(similarity_Bk: Tensor) -> Tensor:
-        ranks_k = torch.arange(knn_k, device=similarity_Bk.device)
-        # All that is added to the votes is below one half, and a neighbour's exceeds the sum of
-        # those behind it.
-        weights_k = 1 + torch.exp2(-(ranks_k + 2).to(widest_float(similarity_Bk.device)))
-        return weights_k.expand(similarity_Bk.shape)
+        return torch.ones_like(similarity_Bk, dtype=widest_float(similarity_Bk.device))
 
-    return _votes(*arrays, num_classes=num_classes, knn_k=knn_k, weigh=weigh)
+    sizes = {"num_classes": num_classes, "knn_k": knn_k}
+    return _votes(*arrays, **sizes, weigh=weigh, nearest_wins=True)
 
 
 def _votes(
-    *arrays: Tensor, num_classes: int, knn_k: int, weigh: Callable[[Tensor], Tensor]
+    *arrays: Tensor,
+    num_classes: int,
+    knn_k: int,
+    weigh: Callable[[Tensor], Tensor],
+    nearest_wins: bool = False,
 ) -> Hits:
     """Scores by the votes of the knn_k most similar rows; weigh: their similarities, the largest
-    first, to the votes' weights.
+    first, to the votes' weights. `nearest_wins`: of classes with equally many whole votes.
     """
     bank_ND, bank_labels_N, query_MD, query_labels_M = arrays
     require_finite(bank_ND, query_MD)
@@ -86,6 +87,11 @@ def _votes(
         weights_Bk = weigh(similarity_Bk)
         votes_BC = weights_Bk.new_zeros(len(queries_BD), num_classes)
         votes_BC.scatter_add_(1, bank_labels_N[rows_Bk], weights_Bk)
+        if nearest_wins:  # by less than half a vote, the less the nearer the first one is
+            ranks_Bk = torch.arange(knn_k, device=votes_BC.device).to(votes_BC).expand_as(rows_Bk)
+            first_BC = torch.full_like(votes_BC, knn_k - 1)
+            first_BC.scatter_reduce_(1, bank_labels_N[rows_Bk], ranks_Bk, "amin")
+            votes_BC -= first_BC / (2 * knn_k)
         # Fewer than five classes may have votes: the rest of the five are no guesses.
         hits.append(top_hits(votes_BC, labels_B, guess_above=0.0))
     return named_hits("knn", torch.cat(hits, dim=1))

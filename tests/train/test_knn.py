@@ -123,6 +123,19 @@ def test_uniform_votes_with_ties_to_the_nearest_by_a_loop(k):
     )
 
 
+@pytest.mark.parametrize("nearer", [50, 51])
+def test_a_tie_goes_to_the_nearest_however_many_vote(nearer):
+    """100 classes have one vote each, and then two classes two, whose nearest is the 101st."""
+    farther = 101 - nearer
+    ranked = [*(n for n in range(102) if n not in (nearer, farther)), nearer, farther]
+    bank_labels = torch.tensor([*ranked, nearer, farther])
+    angles = torch.linspace(0, 1.5, len(bank_labels))
+    bank = torch.stack([angles.cos(), angles.sin()], dim=1)
+    expected = {"knn_top1": 100.0, "knn_top5": 100.0}
+    arrays = bank, bank_labels, bank[:1], torch.tensor([nearer])
+    assert uniform_knn_scores(*arrays, num_classes=102, knn_k=len(bank)) == expected
+
+
 def test_a_classifier_is_scored_by_its_logits():
     logits = torch.tensor([[3.0, 1, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5.0], [0, 0, 9, 0, 0, 0]])
     scores = classifier_scores(logits, torch.tensor([0, 0, 2]))
