@@ -14,7 +14,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cli.status import MOST_OF_ERROR
 from clsweep.cli.where import selected
 from clsweep.display.numbers import is_number, setting_column, texts_of
-from clsweep.errors import RequestError, nearest
+from clsweep.errors import RequestError, listed, nearest
 from clsweep.opened_results import Results
 from clsweep.results.schemas import TRIAL_STATUSES, test_fields
 from clsweep.statistics.recommend import fewer_fresh
@@ -94,7 +94,11 @@ def trial_rows(
 
 def _known(name: str, option: str, frame: pd.DataFrame) -> str:
     if name not in frame:
-        raise RequestError(f"{option}: no column {name!r}.{nearest(name, frame.columns)}")
+        known = [*map(str, frame.columns)]
+        expected = (
+            f"{nearest(name, known)} Expected some of: {listed(known)} (--format csv has all)"
+        )
+        raise RequestError(f"{option}: no column {name!r:.80}.{expected}")
     return name
 
 

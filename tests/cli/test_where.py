@@ -159,6 +159,15 @@ def test_the_top_ones_are_the_best_unless_they_are_sorted(mode, sort, expected):
     assert [row["score"] for row in rows] == expected
 
 
+@pytest.mark.parametrize("given", [{"columns": ["nope"]}, {"sort": "-nope"}])
+def test_a_column_to_show_or_sort_by_that_is_none_is_told_where_all_are(given):
+    results = clsweep.open_results("docs/results/quickstart")
+    said = "no column 'nope'. Expected some of: trial_id, .* more \\(--format csv has all\\)"
+    with pytest.raises(RequestError, match=said):
+        trial_rows(results, (), given.get("sort"), None, columns=given.get("columns", ()),
+                   every_column=True)  # fmt: skip
+
+
 def test_a_column_is_read_once_however_often_it_is_named(monkeypatch):
     reads, typed = [], where._typed
     monkeypatch.setattr(where, "_typed", lambda column: reads.append(1) or typed(column))
