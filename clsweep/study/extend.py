@@ -10,11 +10,11 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from clsweep.catalog import PARAM
 from clsweep.catalog.ownership import is_as_planned
@@ -26,8 +26,18 @@ from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import Document, Keys, parse_document, require_same
 from clsweep.study.factors import split_name
 from clsweep.study.key_mistakes import explained
-from clsweep.study.schema import LIVE_METHODS, ContrastSection, StudySections, parse_sections
-from clsweep.study.space import parse_dimension
+from clsweep.study.schema import (
+    LIVE_METHODS,
+    ContrastSection,
+    DatasetSection,
+    EvaluationSection,
+    MetricSection,
+    SchedulerSection,
+    SearchSection,
+    StudySections,
+    parse_sections,
+)
+from clsweep.study.space import declared_spaces, parse_dimension
 
 ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
@@ -142,11 +152,16 @@ def extension_errors(
         planned: its trials, numbered as the recorded ones (`numbered_as`).
     """
     rows = list(old_plan_rows)
-    old, new = defining(old_tree), defining(study.document.tree)
+    old, new = (_with_defaults(defining(tree)) for tree in (old_tree, study.document.tree))
     before, now = _without_growth(old, old), _without_growth(new, old)
-    changed = tree_difference(
-        _without_base_of_spaces(before, new), _without_base_of_spaces(now, new)
-    )
+    changes = [
+        *tree_changes(_without_base_of_spaces(before, new), _without_base_of_spaces(now, new))
+    ]
+    if not (lost := _changed_trials(rows, study, planned)):  # a default may be written out
+        spaces = (*declared_spaces(old_tree).values(), *(each.space for each in study.objectives))
+        swept = {name for space in spaces for name in space}
+        changes = [each for each in changes if not _is_fixed(each, swept)]
+    changed = [f"{key}: {former!r} -> {latter!r}" for key, former, latter in changes]
     of_spaces = tree_difference(old, new) if _is_plain_grid(old) else []
     of_spaces = [line for line in of_spaces if re.match(r"(\S+\.)?space[.:]", line)]
     reasons = [
@@ -156,7 +171,6 @@ def extension_errors(
     ]
     if errors := [*filter(None, reasons)]:
         return errors
-    lost = _changed_trials(rows, study, planned)
     return [*of_spaces, *lost] if lost else []
 
 
@@ -190,6 +204,23 @@ def numbered_as(
     return numbered
 
 
+_WITH_DEFAULTS: dict[str, type[BaseModel]] = {
+    "dataset": DatasetSection, "evaluation": EvaluationSection, "metric": MetricSection,
+    "search": SearchSection, "scheduler": SchedulerSection,
+}  # fmt: skip
+
+
+def _with_defaults(tree: Row) -> Row:
+    """A study with the defaults of its sections, which are the same written out or not."""
+    full = dict(tree)
+    for key, section in _WITH_DEFAULTS.items():
+        defaults = {name: field.default for name, field in section.model_fields.items()
+                    if isinstance(field.default, (int, float, str))
+                    and name not in _NOT_DEFINING_DATA}  # fmt: skip
+        full[key] = defaults | (tree.get(key) or {})
+    return full
+
+
 def _is_plain_grid(tree: Row) -> bool:
     """True if no choice of what to run, or to stop, has rested on what was there to choose from."""
     scheduler = tree.get("scheduler", {}).get("name", "fifo")
@@ -211,6 +242,16 @@ def _without_growth(tree: Row, former: Row) -> Row:
             name: _known(each, levels.get(name, {}), fixed) for name, each in factors.items()
         }
     return less
+
+
+def _is_fixed(change: tuple[str, Any, Any], swept: Collection[str]) -> bool:
+    """True if a change is of a base, and of nothing that is swept: the rows of a plan have it."""
+    key, *sides = change
+    *above, name = key.split(".")
+    names = {name} if above[-1:] == ["base"] else set[str]()
+    if name == "base":
+        names = {each for side in sides if isinstance(side, Mapping) for each in side}
+    return bool(names) and names.isdisjoint(swept)
 
 
 def _without_base_of_spaces(less: Row, tree: Row) -> Row:

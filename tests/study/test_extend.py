@@ -75,6 +75,20 @@ EXTENDS: list[tuple[tuple[str, ...], list[str], list[str]]] = [
     (("grid", "tpe"), ["base.precision=fp32", "resources.gpus_per_worker=1"], []),
     (("grid",), ["objectives.infonce.base.precision=fp32"], []),
     (("grid",), ["base.precision=auto"], ["base.precision=fp32"]),
+    # defaults that are written out
+    (
+        METHODS,
+        [
+            "search.seed=0",
+            "scheduler={name: fifo}",
+            "metric.name=knn_top1",
+            "dataset.val_fraction=0.1",
+            "base.lr=0.03",
+            "objectives.infonce.base.warmup_epochs=0",
+        ],
+        [],
+    ),
+    (("tpe",), ["scheduler.grace_epochs=1"], ["scheduler={name: asha}"]),
 ]
 
 
@@ -103,10 +117,15 @@ REFUSED: list[tuple[tuple[str, ...], str, list[str], str]] = [
      "are, and are enumerated"),
     (("grid", "tpe"), "base.epochs=7", [], f"base.epochs: 6 -> 7{FORMER}"),
     (("grid",), "objectives.untrained=null", [], "objectives.untrained: {"),
-    (("tpe",), "metric.name=knn_top5", [], f"metric: '(absent)' -> {{'name': 'knn_top5'}}{FORMER}"),
-    (("tpe",), "dataset.val_fraction=0.2", [], f"dataset.val_fraction: '(absent)' -> 0.2{FORMER}"),
+    (("tpe",), "metric.name=knn_top5", [], f"metric.name: 'knn_top1' -> 'knn_top5'{FORMER}"),
+    (("tpe",), "dataset.val_fraction=0.2", [], f"dataset.val_fraction: 0.1 -> 0.2{FORMER}"),
+    (("tpe",), "base.lr=0.04", [], f"base.lr: '(absent)' -> 0.04{FORMER}"),
+    # of what is swept elsewhere: no row of a live search has it
+    (("tpe",), "base.lr=0.03", ["space.lr={choices: [0.1, 0.3], when: {num_views: 2}}",
+                                "objectives.infonce=null", "objectives.DCL-w 2=null"],
+     f"base.lr: '(absent)' -> 0.03{FORMER}"),
     (("tpe",), "name=other", [], f"name: 'small' -> 'other'{FORMER}"),
-    (("tpe",), "search.seed=1", [], f"search.seed: '(absent)' -> 1{FORMER}"),
+    (("tpe",), "search.seed=1", [], f"search.seed: 0 -> 1{FORMER}"),
     (("tpe",), "space.tau.high=0.7", [], f"space.tau.high: 0.8 -> 0.7{FORMER}"),
     (("tpe",), "space.tau.grid=[0.1, 0.2, 0.5]", [],
      f"space.tau.grid: [0.1, 0.2, 0.4] -> [0.1, 0.2, 0.5]{FORMER}"),
@@ -117,7 +136,7 @@ REFUSED: list[tuple[tuple[str, ...], str, list[str], str]] = [
      f"objectives.infonce.loss: 'infonce' -> 'dcl'{FORMER}"),
     (("tpe",), "search.method=gp", [], f"search.method: 'tpe' -> 'gp'{FORMER}"),
     (("tpe",), "scheduler={name: asha}", [],
-     f"scheduler: '(absent)' -> {{'name': 'asha'}}{FORMER}"),
+     f"scheduler.name: 'fifo' -> 'asha'{FORMER}"),
     (("qmc",), "objectives.views.base.precision=bf16", [], "trial views-0000-s3: precision: "),
 ]  # fmt: skip
 
