@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations, islice
 from typing import Any
@@ -27,9 +28,10 @@ _SEEDS = (
 SETTING_PREFIXES = ("params_", "params.", "config.", "config/")
 _SEED_WORD = re.compile(r"^seeds?[-_ ]?[a-z]+$|(^|[-_ a-z])seeds?$")  # seed_everything, torch_seed
 _REPEATS = {"run", "rep", "repeat", "repetition", "replicate", "replication", "trial", "fold"}
+_DATASET = re.compile(r"(^|[./]|params_)(dataset|dataset_name|(dataset|data)[./]name)$")
 _ATTRIBUTES = "user_attrs_"  # of Optuna, where a seed may stand
 _LOGGED = {"lr", "learning_rate"}  # at each step, where a schedule changes it
-_MOST_TRIES = 2000  # of columns that may be settings beside what differs between seeds
+_MOST_CELLS = 1_000_000  # looked at for columns that are settings beside what differs between seeds
 SETTING_NAMES = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have each its own value
 
 
@@ -174,15 +176,29 @@ def choose_params(
     return [name for name in names if name not in unlike]
 
 
+def _is_even(values: Sequence[int], seeds: Sequence[int]) -> bool:
+    """True where each value stands equally often with each seed."""
+    sizes, num_seeds = Counter(values), len({*seeds})
+    cells = Counter(zip(values, seeds, strict=True))
+    return all(num * num_seeds == sizes[value] for (value, _), num in cells.items())
+
+
+def find_dataset(trials: Sequence[ForeignTrial], names: Sequence[str]) -> str | None:
+    """The setting that names the data set: the only one that is called so, of texts."""
+    called = [name for name in names if _DATASET.search(name)]
+    texts = [n for n in called if all(type(t.settings.get(n)) is str for t in trials)]
+    return texts[0] if len(texts) == 1 and "dataset" not in names else None
+
+
 def _unlike_seeds(
     trials: Sequence[ForeignTrial], names: Sequence[str], seed: str | None, objective: str | None
 ) -> list[str]:
     """The settings that are none, as a node, a folder or a time: they differ between the seeds of
     the same settings.
 
-    Of those that the catalog does not know the fewest are settings with which each combination has
-    each seed once, but for a tenth. Texts and whole numbers that only number the trials are none
-    where up to a half is lacking.
+    Of those that the catalog does not know the ones are settings that are even over the seeds, or
+    the fewest, with which each combination has each seed once, but for a tenth. Texts and whole
+    numbers that only number the trials are none where up to a half is lacking.
     """
     if seed is None or len(trials) < MIN_POINTS:
         return []
@@ -208,8 +224,9 @@ def _unlike_seeds(
     known = numbered(zip(objectives, *(columns[n] for n in names if n not in unknown), strict=True))
     ways = {*(columns[name] for name in unknown if max(columns[name]))}  # to part the trials
     has_run = [trial.status != "failed" for trial in trials]  # others may have been run again
+    crossed = tuple(way for way in sorted(ways) if _is_even(way, columns[seed]))
     every = (chosen for size in range(len(ways)) for chosen in combinations(sorted(ways), size))
-    for chosen in islice(every, _MOST_TRIES):
+    for chosen in (crossed, *islice(every, _MOST_CELLS // len(trials))):
         settings = numbered(zip(known, *chosen, strict=True))
         cells = [*zip(settings, columns[seed], strict=True)]
         ran = [cell for cell, has in zip(cells, has_run, strict=True) if has]

@@ -15,6 +15,7 @@ from clsweep.sweeps.column_roles import (
     choose_mode,
     choose_params,
     choose_seed_and_objective,
+    find_dataset,
 )
 from clsweep.sweeps.foreign_sweep import (
     OWN_LABELS,
@@ -90,8 +91,10 @@ def import_sweep(
     notes += name_chosen_nulls(trials, names, objectives)
     score = _free(metric, _RESERVED)
     columns: dict[str, str] = {}  # a setting that is called like a label or the metric gets a `_`
+    dataset = find_dataset(trials, names)  # of which each has statistics of its own
     for name in names:
-        columns[name] = _free(name, (*_RESERVED, score, *columns.values()))
+        column = "dataset" if name == dataset else name
+        columns[name] = _free(column, (*_RESERVED, score, *columns.values()))
     rows = _rows(trials, columns, (objective, seed), (metric, score), mixed=sweep.mixed)
     epochs = _epochs(rows, trials, metric, score)
     if sweep.mixed:

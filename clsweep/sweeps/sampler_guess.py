@@ -56,6 +56,11 @@ def _is_grid(rows: Sequence[Mapping[str, Any]], names: Sequence[str], continuous
     sizes = settings.nunique(dropna=False)
     if {name for name in names if sizes[name] > 1} & continuous:
         return False
+    # several axes of a grid have all values equally often, and tell the configurations apart
+    several = [name for name in names if 1 < sizes[name] < len(configs)]
+    even = [n for n in several if settings[n].value_counts(dropna=False).nunique() == 1]
+    if several and len(settings[even].drop_duplicates()) < len(configs):
+        return False
     following = followers(settings, is_grid=True)
     axes = [name for name in names if sizes[name] > 1 and name not in following]
     if len(configs) < math.prod(int(sizes[name]) for name in axes):

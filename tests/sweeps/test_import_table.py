@@ -131,6 +131,22 @@ def test_a_text_is_a_number_where_it_is_plainly_one(text, value):
     assert type(parse_text(text)) is type(value)
 
 
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        (n, "dataset")
+        for n in ("params.dataset", "config/data/name", "params_dataset", "dataset_name")
+    ]
+    + [(n, n) for n in ("dataset_size", "data.root", "name")],
+)
+def test_the_data_set_may_be_called_otherwise(name, column):
+    rows = [trial(lr=lr, **{name: of}) for of in ("cifar10", "stl10") for lr in (0.1, 0.2)]
+    assert imported(rows).options["params"] == ["lr", column]
+    for each in rows:
+        each.settings |= {"x.dataset": "a", "lr": 0.1}  # nobody knows which of two is it
+    assert imported(rows).options["params"] == [name]
+
+
 def test_settings_are_compared_by_their_values():
     rows = imported([trial(lr=lr, seed=s) for lr, s in ((1, 0), (1.0, 1), (2, 0), (2.0, 1.0))]).rows
     assert [(row["config"], row["seed"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -305,6 +321,19 @@ def test_what_differs_between_seeds_of_the_same_settings_is_no_setting():
     for each in trials:  # no seed says what differs between seeds
         del each.settings["seed"], each.settings["gpu"]
     assert "host" in imported(trials).options["params"]
+
+
+def test_many_settings_are_told_from_much_that_differs_between_seeds():
+    """Six of which the catalog knows none, beside thirty results: too many to try each choice."""
+    cells = itertools.product(range(2), range(2), range(2), range(2), range(2), range(2), range(3))
+    trials = []
+    for number, cell in enumerate(cells):
+        settings = dict(zip(["a1", "b1", "c1", "d1", "e1", "f1", "seed"], cell, strict=True))
+        others = {f"m{n}": hash((number, n)) % 5 for n in range(30)}
+        trials.append(trial(**settings, **others))
+    table = imported(trials)
+    assert table.options["params"] == ["a1", "b1", "c1", "d1", "e1", "f1"]
+    assert {row["sampler"] for row in table.rows} == {"grid"}
 
 
 @pytest.mark.parametrize(
