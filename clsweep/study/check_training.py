@@ -4,12 +4,13 @@ the images and each other, what happens over the epochs, what the scores need.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from typing import Any
 
 from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, MIN_TSNE_POINTS, Dataset
-from clsweep.catalog.ownership import HALF_TURN, num_crop_only, num_others
+from clsweep.catalog.ownership import HALF_TURN, num_crop_only, num_features, num_others
 from clsweep.catalog.rows import parse_numbers
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, mistake_lines
@@ -190,10 +191,21 @@ class TrainingChecks:
             if not batch % together and together <= dim:
                 more = f"expected more than {dim}, the dimensions of proj_dim"
                 self.mistake(name, f"{more}, given {together}")
-        name = "proj_dim"
-        if self.lowest("proj_layers") > 1 and dim > (least := self.lowest("proj_hidden")):
-            expected = f"expected at most proj_hidden, {least}: no more dimensions can be whitened"
-            self.mistake(name, f"{expected}, given {dim}")
+        hidden = self.lowest("proj_hidden")
+        if self.highest("proj_layers") > 1 and hidden:
+            self._require_span(dim, hidden, "proj_hidden")
+        is_narrow = self.lowest("proj_layers") == 1 or not hidden
+        if is_narrow and {"encoder", "width"}.isdisjoint(self.space):
+            given = {"image_size": self.dataset.image_size, "channels": self.dataset.channels}
+            with contextlib.suppress(ValueError):  # an encoder that cannot be built, see `checks`
+                width = num_features(given | dict(self.fixed))
+                self._require_span(dim, width, "the features of the encoder")
+
+    def _require_span(self, dim: int, width: int, of: str) -> None:
+        """A linear layer from `width` dimensions spans no more."""
+        if dim > width:
+            expected = f"expected at most {of}, {width}: no more dimensions can be whitened"
+            self.mistake("proj_dim", f"{expected}, given {dim}")
 
     def require_groups(self, name: str, group: int, whole: int, what: str) -> None:
         if whole % group:

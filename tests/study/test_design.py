@@ -209,7 +209,7 @@ def test_a_live_search_changes_what_it_chooses_and_what_hangs_on_that(study):
         "space.crop_scale={low: 0.2, high: 0.9}",
         "base.chunk_size=64",
         "objectives.simo={framework: simo, loss: eqco, base: {num_negatives: 0}}",
-        "objectives.wmse={framework: wmse, loss: wmse, base: {proj_dim: 8}}",
+        "objectives.wmse={framework: wmse, loss: wmse, base: {proj_dim: 8, proj_hidden: 0}}",
         "objectives.ecpp={framework: simclr, loss: dcl, views: ecpp}",
         "objectives.byol={framework: byol, loss: cosine}",
     )
