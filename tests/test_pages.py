@@ -34,6 +34,7 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 SWEEPS = _planted_sweeps()
 GIVEN = ("rows", "figures")  # pages of given tables
 OTHERS = ("grid of ten seeds", "random, few", "most failed", "another metric", "one objective")
+OTHERS += ("figures", "random")
 
 
 def page_of(name):

@@ -84,6 +84,7 @@ def test_below_the_gate_nothing_is_ranked():
         assert np.isfinite(row[name]) == (name == needed)
 
 
+@pytest.mark.slow
 def test_a_parameter_that_is_missing_somewhere_does_not_withhold_the_others():
     """A momentum that one of two optimisers has: its effect is averaged over."""
     rng = np.random.default_rng(13)

@@ -156,6 +156,7 @@ def test_what_was_planned_is_no_score(name, cli_command):
     assert said == f"{FOLDER}: metric: expected a column of scores, given {name!r}\n"
 
 
+@pytest.mark.slow
 def test_a_user_without_a_name_and_a_home(tmp_path):
     few = pd.read_parquet(f"{FOLDER}/trials.parquet").query("objective == 'simclr' and seed < 2")
     few.to_parquet(tmp_path / "few.parquet")

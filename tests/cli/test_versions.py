@@ -58,6 +58,7 @@ def test_a_run_asks_before_it_goes_on(name, made, out, cli_command, monkeypatch)
     assert again.endswith(" --mixed-versions")
 
 
+@pytest.mark.slow
 def test_a_confirmation_is_no_other_versions_in_silence(out, cli_command, monkeypatch):
     """Those of its search count as well as its own."""
     monkeypatch.setenv("COLUMNS", "300")

@@ -82,6 +82,7 @@ def test_ray_up_uses_the_group_as_it_is(aws, filled, started):
     assert {each["GroupName"] for each in groups(aws)} == {"default", "mine"}
 
 
+@pytest.mark.slow
 def test_ray_up_makes_no_group_in_another_region(filled):
     elsewhere = {**filled, "provider": {**filled["provider"], "region": "eu-west-1"}}
     with pytest.raises(AssertionError):  # and Ray says: failed to detect a security group

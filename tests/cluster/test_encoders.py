@@ -38,6 +38,7 @@ def knn_top1(encoder, row):
     return score_encoder(encoder, train, val, row, last=False)[0]["knn_top1"]
 
 
+@pytest.mark.slow
 def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scored(finished):
     results, out = clsweep.open_results(finished.out), finished.out
     assert stored(out) == best(results.trials)

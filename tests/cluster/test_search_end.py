@@ -96,6 +96,7 @@ def test_a_number_of_points_is_taken_at_its_word(tmp_path):
     assert ends == []
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_to_be_low_ends_alike(tmp_path):
     class Loss(Surface):
         def outcome(self, row):

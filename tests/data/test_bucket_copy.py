@@ -382,6 +382,7 @@ def test_a_short_outage_is_waited_for(place, folder, s3_server):
     assert files_below(root) == files_below(folder)
 
 
+@pytest.mark.slow
 def test_a_plan_waits_for_a_short_outage_and_is_not_made_in_a_long_one(
     place, s3_server, monkeypatch
 ):
@@ -404,6 +405,7 @@ def test_a_plan_waits_for_a_short_outage_and_is_not_made_in_a_long_one(
     assert len(s3_server.requests) == before
 
 
+@pytest.mark.slow
 def test_pictures_by_which_a_plan_reckons_are_waited_for(place, s3_server, monkeypatch):
     """Without them it might choose another form of the pictures than the plan of the next run."""
     s3_server.refuse = lambda of: SLOW_DOWN if of["PATH_INFO"][-4:] == ".png" else None

@@ -22,6 +22,7 @@ def folder(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_the_report_begins_with_it_and_with_what_was_run(folder, cli_command, tmp_path):
     results = clsweep.open_results(folder)
     assert results.study["question"] == ASKED

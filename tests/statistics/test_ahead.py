@@ -29,6 +29,7 @@ def trials(monkeypatch):
     return pd.concat(frames, ignore_index=True)
 
 
+@pytest.mark.slow
 def test_a_report_has_the_same_tables_and_asks_for_all_that_it_expects(trials, monkeypatch):
     alone = build_report(clsweep.analyse(trials))
     expected = []
