@@ -43,14 +43,7 @@ LABELS_TABLE = "labels.csv"
 _FILES = ("filename", "file_name", "file", "image", "path")
 _LABELS = ("label", "class", "target")
 _SPLITS = ("split", "subset", "partition")
-_NO_CLASS = (
-    "",
-    "-1",
-    "-1.0",
-    "nan",
-    "<na>",
-)  # the last two are what Python writes where there is none
-
+_NO_CLASS = ("", "-1", "-1.0", "nan", "<na>")  # the last two are what Python writes for none
 # Folders that others name after the parts: to train on, and held out.
 _PART = re.compile(
     r"(?<![a-z])((train(ing)?|trn|unlabell?ed)|(?:val(id(ation)?)?|test(ing)?|dev|eval(uation)?"
