@@ -37,13 +37,14 @@ SETTING_NAMES = {*PARAM, *aliases()} - {"epoch"}  # of which many trials have ea
 
 def is_of_a_run(name: str) -> bool:
     """True for names of settings and seeds, which no run changes; a rate is also logged as such."""
-    bare = _bare(name)
+    bare = bare_name(name)
     known = bare in SETTING_NAMES or bare.lower() in _SEEDS or _SEED_WORD.search(bare.lower())
     return name.startswith(SETTING_PREFIXES) or bool(known and bare not in _LOGGED)
 
 
-def _bare(name: str) -> str:
-    return re.split(r"[./]|params_", name)[-1]
+def bare_name(column: str) -> str:
+    """The name of a setting without what a tool puts before it."""
+    return re.split(r"[./]|params_", column)[-1]
 
 
 def choose_metric(trials: Sequence[ForeignTrial], sweep: ForeignSweep, name: str | None) -> str:
@@ -150,8 +151,8 @@ def choose_params(
     """The settings that are hyperparameters, apart from those that are `taken` as metric, seed and
     objective.
     """
-    for trial in trials if params else ():  # a tag or an attribute that is named is one, too
-        named = {name: of for name, of in trial.labels.items() if name in (params or ())}
+    for trial in trials:  # a tag or an attribute that is named is one, too
+        named = {name: trial.labels[name] for name in params or () if name in trial.labels}
         trial.settings = named | trial.settings
     settings = list(dict.fromkeys(name for trial in trials for name in trial.settings))
     if params is not None:
@@ -166,7 +167,7 @@ def choose_params(
         num_values = {name: len({repr(t.settings.get(name)) for t in trials}) for name in names}
         known = {n for n in names if n in SETTING_NAMES or n.startswith(SETTING_PREFIXES)}
         measured = [n for n in names if 2 * num_values[n] > len(trials) and n not in known]
-        others = [n for n in names if n in measured or _bare(n).lower() in STEP_NAMES]
+        others = [n for n in names if n in measured or bare_name(n).lower() in STEP_NAMES]
     names = [name for name in names if name not in others]
     unlike = _unlike_seeds(trials, names, *taken[1:])
     for left, why in ((others, ""), (unlike, ", where seeds of the same settings differ")):
@@ -213,7 +214,7 @@ def _unlike_seeds(
         name: numbered(repr(comparable_setting(values.get(name))) for values in given)
         for name in (*names, seed)
     }
-    unknown = [name for name in names if _bare(name) not in SETTING_NAMES]
+    unknown = [name for name in names if bare_name(name) not in SETTING_NAMES]
     ids = {
         columns[name]
         for name in unknown

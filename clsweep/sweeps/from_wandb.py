@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,12 @@ from typing import Any
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import count
 from clsweep.errors import RequestError
-from clsweep.sweeps.column_roles import SETTING_NAMES, SETTING_PREFIXES, is_of_a_run
+from clsweep.sweeps.column_roles import (
+    SETTING_NAMES,
+    SETTING_PREFIXES,
+    bare_name,
+    is_of_a_run,
+)
 from clsweep.sweeps.exported_rows import rows_of_csv, rows_of_runs, runs_of_json
 from clsweep.sweeps.foreign_sweep import (
     ENDED,
@@ -205,7 +209,7 @@ def _trial(run: Mapping[str, Any], at: str) -> ForeignTrial:
         reports = parse_text(row["training_iteration"]) if of_ray and is_last else None
         settings = {n: text for n, text in values.items() if not n.startswith(_NUMBERING)}
         named = {n: text for n, text in settings.items() if n.startswith(SETTING_PREFIXES)}
-        plain = {re.split(r"params_|[./]", name)[-1] for name in named}
+        plain = {*map(bare_name, named)}
         if not of_ray and settings.keys() & (SETTING_NAMES | {"seed"}) - plain:
             named = {}  # `params_m` beside `lr` is the size of a model
         beside = [n for n in settings if n not in named] if named else []
